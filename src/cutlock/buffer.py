@@ -1,0 +1,316 @@
+"""The replay buffer: an index of finished groups whose tensors live only in the data plane.
+
+A group goes: reserved (unready, never saved) -> ready (rows in the plane, entry in the
+index) -> claimed for training (entry gone, rows still there) -> cleared. Rows and index
+change together, inside one slot, or not at all.
+
+The in-memory effects of a commit (entry ready, ledger record gone) are one synchronous
+step after the rows have been put, so that no instant shows a group with two owners or none.
+
+Source: spec variables `index`, `rows`, `claimed`; design, sections 4 and 7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from cutlock.alphabet import Action
+from cutlock.barrier import Barrier, Cut, Slot
+from cutlock.errors import CapacityError, InvariantError, PlaneError
+from cutlock.events import Events
+from cutlock.ledger import Ledger
+from cutlock.plane.base import DataPlane, Fields
+from cutlock.records import IndexEntry, LedgerRecord, Phase, digest_of
+from cutlock.stops import NO_STOPS, StopPoints
+
+__all__ = ["ReplayBuffer", "index_digest"]
+
+
+def index_digest(entries: Iterable[IndexEntry]) -> str:
+    """sha256 over the entries in the order of their group ids: independent of commit order."""
+    return digest_of(sorted(entries, key=lambda entry: entry.group_id))
+
+
+class ReplayBuffer:
+    """Index by group id; look-up, insertion and removal take constant time.
+
+    Args:
+        plane: holds the rows.
+        ledger: loses a group's record in the same step in which its entry turns ready.
+        group_size: siblings, and so rows, per group.
+        lineage: prefix of row keys that no earlier process of this history has used, so
+            that a key is never used twice.
+    """
+
+    def __init__(
+        self,
+        barrier: Barrier,
+        plane: DataPlane,
+        ledger: Ledger,
+        events: Events,
+        *,
+        group_size: int,
+        lineage: str,
+        stops: StopPoints = NO_STOPS,
+    ) -> None:
+        self._barrier = barrier
+        self._plane = plane
+        self._ledger = ledger
+        self._events = events
+        self._stops = stops
+        self._group_size = group_size
+        self._lineage = lineage
+        self._reserved: dict[str, int] = {}
+        self._attempts: Counter[str] = Counter()
+        self._committing: set[str] = set()
+        self._ready: dict[str, IndexEntry] = {}
+        self._by_stamp: dict[int, dict[str, IndexEntry]] = {}
+        self._by_weight: dict[int, dict[str, IndexEntry]] = {}
+        self._claimed: dict[str, IndexEntry] = {}
+
+    # What samplers look at.
+
+    def ready(self) -> Sequence[IndexEntry]:
+        """Finished groups in the order of their commits."""
+        return list(self._ready.values())
+
+    def ready_with_stamp(self, stamp: int) -> Sequence[IndexEntry]:
+        """Finished groups of one stamp in the order of their commits."""
+        return list(self._by_stamp.get(stamp, {}).values())
+
+    def ready_with_weight(self, start_weight: int) -> Sequence[IndexEntry]:
+        """Finished groups of one start weight in the order of their commits."""
+        return list(self._by_weight.get(start_weight, {}).values())
+
+    def ready_weights(self) -> Sequence[int]:
+        """Start weights that some finished group has, ascending."""
+        return sorted(self._by_weight)
+
+    def in_flight_weights(self) -> Mapping[int, int]:
+        """Start weight to the number of ADMITTED groups in the ledger."""
+        return self._ledger.in_flight_weights
+
+    def __len__(self) -> int:
+        """Groups that hold a place: reserved and ready."""
+        return len(self._reserved) + len(self._ready)
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._ready
+
+    @property
+    def claimed(self) -> Mapping[str, IndexEntry]:
+        """Groups that the open training step has taken and whose rows are not cleared yet."""
+        return self._claimed
+
+    @property
+    def committing(self) -> frozenset[str]:
+        """Groups whose rows are being put right now."""
+        return frozenset(self._committing)
+
+    # The life of a group.
+
+    def reserve(self, record: LedgerRecord) -> int:
+        """Note that a rollout of an ADMITTED group starts; return the attempt, from 0.
+
+        Synchronous and never saved, so it needs no slot: the ledger owns the group.
+        """
+        group_id = record.group_id
+        if record.phase is not Phase.ADMITTED:
+            raise InvariantError(
+                f"group {group_id!r} is {record.phase}; admit its batch before it is launched"
+            )
+        if group_id in self._ready or group_id in self._committing or group_id in self._claimed:
+            raise InvariantError(f"group {group_id!r} is already finished; it has one owner")
+        attempt = self._attempts[group_id]
+        self._attempts[group_id] += 1
+        self._reserved[group_id] = attempt
+        return attempt
+
+    def release(self, group_id: str) -> None:
+        """Forget a reservation whose rollout ended without a commit; absent is no error."""
+        self._reserved.pop(group_id, None)
+
+    def forget_attempts(self, group_id: str) -> None:
+        """Forget how often a group that is gone for good was tried."""
+        self._attempts.pop(group_id, None)
+
+    async def commit(
+        self, slot: Slot, group_id: str, fields: Fields, *, end_weight: int
+    ) -> IndexEntry:
+        """Put the rows of a finished group and hand it from the ledger to the index.
+
+        On any failure, cancellation included, the same rows are cleared before this
+        returns, and the ledger keeps the group.
+
+        Args:
+            fields: one tensor per sibling and field.
+            end_weight: trainer version now.
+
+        Raises:
+            InvariantError: the group is not reserved, or has not `group_size` rows; nothing
+                was changed.
+            PlaneError: the rows could not be put; they have been cleared.
+            ExceptionGroup: neither could they be cleared; both errors are in it.
+        """
+        self._barrier.require_slot(slot)
+        if group_id not in self._reserved:
+            raise InvariantError(
+                f"group {group_id!r} is not reserved; its rollout was released or aborted"
+            )
+        for name, rows in fields.items():
+            if len(rows) != self._group_size:
+                raise InvariantError(
+                    f"group {group_id!r} has {len(rows)} rows of field {name!r}; the group "
+                    f"size is {self._group_size}"
+                )
+        record = self._ledger[group_id]
+        attempt = self._reserved[group_id]
+        keys = tuple(
+            f"{self._lineage}/{group_id}/{attempt}/{sibling}"
+            for sibling in range(self._group_size)
+        )
+        self._committing.add(group_id)
+        try:
+            await self._stops.reach(Action.PUT_ROWS, group=group_id)
+            await slot.run(self._plane.put(keys, fields))
+            self._events.record(Action.PUT_ROWS, group=group_id, attempt=attempt)
+            await self._stops.reach(Action.COMMIT_GROUP, group=group_id)
+        except BaseException as error:
+            await self._roll_back(slot, group_id, attempt, keys, error)
+            raise
+        finally:
+            self._committing.discard(group_id)
+        # One synchronous step from here: no instant has two owners.
+        entry = self._enter(record, keys, end_weight)
+        self._ledger.discard(slot, group_id)
+        del self._reserved[group_id]
+        self.forget_attempts(group_id)
+        self._events.record(
+            Action.COMMIT_GROUP, group=group_id, attempt=attempt, end_weight=end_weight
+        )
+        return entry
+
+    async def _roll_back(
+        self,
+        slot: Slot,
+        group_id: str,
+        attempt: int,
+        keys: Sequence[str],
+        error: BaseException,
+    ) -> None:
+        """Clear the rows of a failed put; a cancellation meanwhile waits for it."""
+        self._reserved.pop(group_id, None)
+        # The rollback is owed whatever happens; the first error is raised after it.
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._stops.reach(Action.ROLLBACK_GROUP, group=group_id)
+        clear = asyncio.ensure_future(self._plane.clear(keys))
+        with contextlib.suppress(asyncio.CancelledError, PlaneError):
+            await slot.run(clear)
+        second = clear.exception()
+        if second is not None:
+            raise BaseExceptionGroup(
+                f"group {group_id!r}: its rows could be neither put nor cleared; the next "
+                "save will find them and refuse",
+                [error, second],
+            ) from error
+        self._events.record(Action.ROLLBACK_GROUP, group=group_id, attempt=attempt)
+
+    def _enter(
+        self, record: LedgerRecord, keys: tuple[str, ...], end_weight: int
+    ) -> IndexEntry:
+        if record.dispatch_index is None or record.start_weight is None:
+            raise InvariantError(f"group {record.group_id!r} was never admitted: {record}")
+        entry = IndexEntry(
+            group_id=record.group_id,
+            admission_id=record.admission_id,
+            occurrence=record.occurrence,
+            dispatch_index=record.dispatch_index,
+            stamp=record.stamp,
+            start_weight=record.start_weight,
+            end_weight=end_weight,
+            row_keys=keys,
+        )
+        self._index(entry)
+        return entry
+
+    def _index(self, entry: IndexEntry) -> None:
+        self._ready[entry.group_id] = entry
+        if entry.stamp is not None:
+            self._by_stamp.setdefault(entry.stamp, {})[entry.group_id] = entry
+        self._by_weight.setdefault(entry.start_weight, {})[entry.group_id] = entry
+
+    def _unindex(self, group_id: str) -> IndexEntry:
+        entry = self._ready.pop(group_id, None)
+        if entry is None:
+            raise InvariantError(
+                f"group {group_id!r} is not ready; only finished groups leave the index"
+            )
+        buckets = [(self._by_weight, entry.start_weight)]
+        if entry.stamp is not None:
+            buckets.append((self._by_stamp, entry.stamp))
+        for bucket, key in buckets:
+            del bucket[key][group_id]
+            if not bucket[key]:
+                del bucket[key]
+        return entry
+
+    def select(self, slot: Slot, step: int, group_ids: Sequence[str]) -> list[IndexEntry]:
+        """Claim finished groups for a training step: they leave the index, rows stay."""
+        self._barrier.require_slot(slot)
+        entries = [self._unindex(group_id) for group_id in group_ids]
+        self._ledger.discard_owned(slot, group_ids)
+        self._claimed.update((entry.group_id, entry) for entry in entries)
+        self._events.record(Action.SELECT_GROUPS, step=step, groups=list(group_ids))
+        return entries
+
+    async def evict(self, slot: Slot, version: int, group_ids: Sequence[str]) -> None:
+        """Drop finished groups that can never train: entries and rows."""
+        self._barrier.require_slot(slot)
+        await self._stops.reach(Action.EVICT_GROUPS, version=version)
+        entries = [self._unindex(group_id) for group_id in group_ids]
+        self._ledger.discard_owned(slot, group_ids)
+        self._events.record(Action.EVICT_GROUPS, version=version, groups=list(group_ids))
+        await slot.run(self._plane.clear([key for e in entries for key in e.row_keys]))
+
+    async def clear_claimed(self, slot: Slot, step: int) -> None:
+        """Delete the rows of the open training step and end its claim."""
+        self._barrier.require_slot(slot)
+        await self._stops.reach(Action.CLEAR_ROWS, step=step)
+        await slot.run(
+            self._plane.clear([key for e in self._claimed.values() for key in e.row_keys])
+        )
+        self._events.record(Action.CLEAR_ROWS, step=step, groups=list(self._claimed))
+        self._claimed.clear()
+
+    # The cut.
+
+    def snapshot(self, cut: Cut) -> tuple[IndexEntry, ...]:
+        """The index: finished groups in the order of their commits, no tensors."""
+        self._barrier.require_cut(cut)
+        return tuple(self._ready.values())
+
+    def restore(self, slot: Slot, entries: Sequence[IndexEntry], capacity: int) -> None:
+        """Fill an empty index from a bundle; writes nothing to the plane.
+
+        Raises:
+            CapacityError: more groups than `capacity`; none is dropped to make it fit.
+            InvariantError: the buffer is in use, or a group has another number of rows.
+        """
+        self._barrier.require_slot(slot)
+        if len(self) or self._claimed:
+            raise InvariantError(f"the buffer holds {len(self)} groups; restore into a new one")
+        if len(entries) > capacity:
+            raise CapacityError(
+                f"the bundle holds {len(entries)} finished groups and the buffer capacity is "
+                f"{capacity}; resume with a capacity of at least {len(entries)}"
+            )
+        for entry in entries:
+            if len(entry.row_keys) != self._group_size:
+                raise InvariantError(
+                    f"group {entry.group_id!r} has {len(entry.row_keys)} rows in the bundle; "
+                    f"the group size is {self._group_size}"
+                )
+            self._index(entry)

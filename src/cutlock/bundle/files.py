@@ -1,0 +1,235 @@
+"""The file-system seam: every operation that the bundle needs, and no other.
+
+All bundle code goes through a `FileSystem`, so that a test can put one in its place that
+forgets what was not synced, or fails at a chosen operation.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from cutlock.errors import SaveError
+
+__all__ = [
+    "CHUNK",
+    "REAL",
+    "Entry",
+    "FileSystem",
+    "Kind",
+    "RealFileSystem",
+    "Tree",
+    "digest_file",
+    "remove_tree",
+    "saving",
+    "walk",
+]
+
+CHUNK = 1024 * 1024
+"""Bytes read at once while hashing."""
+
+
+class Kind(enum.Enum):
+    """What a directory entry is; a link is never followed."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    OTHER = "link or special file"
+
+
+class Entry(NamedTuple):
+    """One name in a directory."""
+
+    name: str
+    kind: Kind
+
+
+class FileSystem(Protocol):
+    """Blocking file operations; each raises OSError as the operating system does.
+
+    Nothing is durable by itself: bytes need `sync_file`, and a name that was made, renamed
+    or removed needs `sync_directory` of the directory that holds it.
+    """
+
+    def kind(self, path: Path) -> Kind | None:
+        """What is at `path`; None if nothing is."""
+        ...
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        """The entries of a directory, by name."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Make one directory; it must not exist, its parent must."""
+        ...
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        """Write a new file; it must not exist."""
+        ...
+
+    def read_chunks(self, path: Path) -> Iterator[bytes]:
+        """The content of a file in pieces of `CHUNK` bytes; refuses a link."""
+        ...
+
+    def sync_file(self, path: Path) -> None:
+        """Return when the file's bytes are durable."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Return when the directory's names are durable."""
+        ...
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a directory in one step; fails if `new` has content."""
+        ...
+
+    def remove_file(self, path: Path) -> None:
+        """Remove a file or a link."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        ...
+
+
+class RealFileSystem:
+    """The operating system's."""
+
+    def kind(self, path: Path) -> Kind | None:
+        """What is at `path`, without following a link."""
+        try:
+            mode = path.lstat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if stat.S_ISREG(mode):
+            return Kind.FILE
+        return Kind.DIRECTORY if stat.S_ISDIR(mode) else Kind.OTHER
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        """The entries by name, without following a link."""
+        with os.scandir(path) as entries:
+            return sorted(Entry(entry.name, _kind_of(entry)) for entry in entries)
+
+    def make_directory(self, path: Path) -> None:
+        """`mkdir`."""
+        path.mkdir()
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        """Write with exclusive creation."""
+        with path.open("xb") as file:
+            file.write(data)
+
+    def read_chunks(self, path: Path) -> Iterator[bytes]:
+        """Read in pieces."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
+
+    def sync_file(self, path: Path) -> None:
+        """`fsync` of the file, whoever wrote it."""
+        _sync(path, os.O_RDONLY | os.O_NOFOLLOW)
+
+    def sync_directory(self, path: Path) -> None:
+        """`fsync` of the directory."""
+        _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """`rename`, which replaces an empty directory at most."""
+        os.rename(old, new)
+
+    def remove_file(self, path: Path) -> None:
+        """`unlink`."""
+        path.unlink()
+
+    def remove_directory(self, path: Path) -> None:
+        """`rmdir`."""
+        path.rmdir()
+
+
+REAL = RealFileSystem()
+
+
+def _kind_of(entry: os.DirEntry[str]) -> Kind:
+    if entry.is_file(follow_symlinks=False):
+        return Kind.FILE
+    return Kind.DIRECTORY if entry.is_dir(follow_symlinks=False) else Kind.OTHER
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Everything below a directory, as posix paths relative to it, sorted."""
+
+    files: list[str]
+    directories: list[str]
+    """Without the directory itself."""
+    others: list[str]
+
+
+def walk(fs: FileSystem, root: Path) -> Tree:
+    """List everything below `root` without following a link."""
+    tree = Tree([], [], [])
+    lists = {Kind.FILE: tree.files, Kind.DIRECTORY: tree.directories, Kind.OTHER: tree.others}
+    pending = [""]
+    while pending:
+        prefix = pending.pop()
+        for entry in fs.list_directory(root / prefix):
+            name = f"{prefix}{entry.name}"
+            lists[entry.kind].append(name)
+            if entry.kind is Kind.DIRECTORY:
+                pending.append(f"{name}/")
+    for names in lists.values():
+        names.sort()
+    return tree
+
+
+def digest_file(fs: FileSystem, path: Path) -> tuple[int, str]:
+    """Size in bytes and sha256 hex of a file, read in pieces."""
+    size, digest = 0, hashlib.sha256()
+    for chunk in fs.read_chunks(path):
+        size += len(chunk)
+        digest.update(chunk)
+    return size, digest.hexdigest()
+
+
+def remove_tree(fs: FileSystem, path: Path) -> None:
+    """Remove whatever is at `path`; what is absent already is no error."""
+    if fs.kind(path) is not Kind.DIRECTORY:
+        with suppress(FileNotFoundError):
+            fs.remove_file(path)
+        return
+    with suppress(FileNotFoundError):
+        for entry in fs.list_directory(path):
+            remove_tree(fs, path / entry.name)
+        fs.remove_directory(path)
+
+
+@contextmanager
+def saving(what: str) -> Iterator[None]:
+    """Turn an OSError into a SaveError that says what was being done.
+
+    Raises:
+        SaveError: the operating system refused.
+    """
+    try:
+        yield
+    except (OSError, UnicodeError) as error:
+        raise SaveError(
+            f"{what} failed: {error}; bundles published before are untouched, so free the disk "
+            "or mend its access and save again"
+        ) from error

@@ -1,0 +1,79 @@
+"""From a restored plane to a running controller; the same in-process and in the actor."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutlock.alphabet import Action
+from cutlock.controller.config import RunConfig
+from cutlock.controller.core import Controller
+from cutlock.controller.restore import PlaneReady, connect_plane, restore_state
+from cutlock.controller.save import RunIdentity
+from cutlock.controller.state import build_state
+from cutlock.events import Events
+from cutlock.plane.base import DataPlane
+from cutlock.stops import NO_STOPS, StopPoints
+from cutlock.workers.base import Generator, PromptSet, Trainer
+from cutlock.workers.task import ReverseTask
+
+__all__ = ["Parts", "assemble", "build_prompts"]
+
+
+def build_prompts(config: RunConfig) -> ReverseTask:
+    """The shipped data set of a configuration."""
+    task = config.task
+    return ReverseTask(
+        task.prompts, length=task.length, vocabulary=task.vocabulary, seed=config.seed
+    )
+
+
+@dataclass(kw_only=True)
+class Parts:
+    """What a controller is handed; nothing of it is built by the controller."""
+
+    config: RunConfig
+    prompts: PromptSet
+    connect: Callable[[], Awaitable[DataPlane]]
+    trainer: Trainer
+    """Already loaded with the policy of the bundle, if there is one."""
+    generator: Generator
+    identity: RunIdentity
+    root: Path
+    events: Events
+    stops: StopPoints = NO_STOPS
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+async def assemble(ready: PlaneReady, parts: Parts) -> Controller:
+    """Connect, restore the state, and make the controller; `run` starts its pumps.
+
+    Raises:
+        CutlockError: a stage refused; no pump was started.
+    """
+    config = parts.config
+    parts.events.record(
+        Action.BEGIN_RUN,
+        incarnation=parts.identity.incarnation,
+        sampler=config.plain()["sampler"]["name"],
+        prompts_per_step=config.prompts_per_step,
+        group_size=config.group_size,
+        epochs=config.epochs,
+    )
+    connected = await connect_plane(ready, parts.connect)
+    state = build_state(
+        config,
+        parts.prompts,
+        connected.plane,
+        parts.events,
+        lineage=f"r{parts.identity.incarnation}",
+        now=parts.now,
+        sleep=parts.sleep,
+        stops=parts.stops,
+    )
+    restored = await restore_state(connected, state)
+    return Controller(restored, parts.trainer, parts.generator, parts.identity, parts.root)

@@ -1,0 +1,241 @@
+"""The configuration of a run, read from TOML, and what may change between save and resume."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from cutlock.errors import CapacityError, ConfigError, ConfigMismatchError
+from cutlock.records import digest_of
+from cutlock.samplers import SamplerConfig, build_sampler, parse_sampler
+from cutlock.samplers.config import InOrderConfig
+
+__all__ = [
+    "BufferConfig",
+    "CheckpointConfig",
+    "FailureConfig",
+    "PlaneConfig",
+    "RunConfig",
+    "TaskConfig",
+    "WatchdogConfig",
+    "WorkerConfig",
+    "load_config",
+    "parse_config",
+    "require_resumable",
+]
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class BufferConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Places for groups that are generated or finished and not yet selected."""
+
+    capacity: Positive | None = None
+    """Groups; None takes what the sampler needs."""
+    max_in_flight: Positive | None = None
+    """Groups generated at the same time; None for all that have a place."""
+    spare_prompts: NotNegative = 0
+    """Low-water mark of the spare pool; below it a whole batch is held back. 0: no pool."""
+
+
+class CheckpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When and how bundles are written."""
+
+    every: Positive = 5
+    """Training steps between saves; the last step is always saved."""
+    keep: Positive = 3
+    """Bundles to keep."""
+    rows: bool = True
+    """Save finished groups with their tensors. False gives their prompts back to the ledger,
+    so that they are generated again after a restart: a small bundle, nothing lost."""
+    limit_s: Seconds = 300.0
+    """Longest time of one save's writes."""
+    failures_in_a_row: Positive = 3
+    """So many failed saves, one after the other, end the run."""
+
+
+class FailureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to do about prompts whose generation or commit keeps failing."""
+
+    attempts: Positive = 3
+    """Tries of one group before it is given up."""
+    drop_budget: NotNegative = 0
+    """Prompts that may be given up over the whole run; one more ends it."""
+
+
+class PlaneConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the tensors live."""
+
+    kind: Literal["transfer_queue", "memory"] = "transfer_queue"
+    units: Positive = 2
+    partition: str = "rollouts"
+    limit_s: Seconds = 60.0
+    """Longest time of one call."""
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The shipped torch workers."""
+
+    generators: Positive = 2
+    token_delay_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Simulated decoding time per token, slept in the generation workers."""
+    learning_rate: Annotated[float, msgspec.Meta(gt=0)] = 0.01
+    limit_s: Seconds = 120.0
+    """Longest time of one call to a worker."""
+
+
+class TaskConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The shipped toy task."""
+
+    prompts: Positive = 64
+    length: Positive = 3
+    vocabulary: Annotated[int, msgspec.Meta(ge=2)] = 6
+
+
+class WatchdogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The stall watchdog."""
+
+    stall_s: Seconds = 600.0
+    action: Literal["warn", "fail"] = "warn"
+
+
+class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that a run is configured by."""
+
+    seed: int = 0
+    epochs: Positive = 1
+    max_steps: NotNegative | None = None
+    """Stop after so many training steps, counted over restarts; None: when the data ends."""
+    prompts_per_step: Positive = 8
+    group_size: Positive = 4
+    sampler: SamplerConfig = InOrderConfig()
+    buffer: BufferConfig = BufferConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    failures: FailureConfig = FailureConfig()
+    plane: PlaneConfig = PlaneConfig()
+    workers: WorkerConfig = WorkerConfig()
+    task: TaskConfig = TaskConfig()
+    watchdog: WatchdogConfig = WatchdogConfig()
+
+    @property
+    def digest(self) -> str:
+        """sha256 over all of it."""
+        return digest_of(self)
+
+    def capacity(self) -> int:
+        """Places in the buffer, checked against what the sampler needs.
+
+        Raises:
+            CapacityError: with fewer places the run would deadlock.
+        """
+        from cutlock.barrier import Barrier
+
+        sampler = build_sampler(self.sampler, Barrier())
+        needed = sampler.capacity_needed(self.prompts_per_step)
+        capacity = self.buffer.capacity
+        if capacity is None:
+            return needed
+        if capacity < needed:
+            raise CapacityError(
+                f"buffer.capacity = {capacity} is below the {needed} groups that sampler "
+                f"{sampler.name!r} needs with {self.prompts_per_step} prompts per step; "
+                f"raise it to {needed} or leave it out"
+            )
+        return capacity
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-like data, e.g. for a bundle."""
+        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
+
+
+def parse_config(raw: dict[str, Any]) -> RunConfig:
+    """Check plain data and make a configuration of it.
+
+    Raises:
+        ConfigError: unknown field or sampler, bad value; the message has the path to it.
+        CapacityError: the buffer is too small for the sampler.
+    """
+    raw = dict(raw)
+    sampler = raw.pop("sampler", None)
+    try:
+        config = msgspec.convert(raw, RunConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"configuration: {error}") from error
+    if sampler is not None:
+        if not isinstance(sampler, dict):
+            raise ConfigError(f"configuration: [sampler] must be a table, not {sampler!r}")
+        config = msgspec.structs.replace(config, sampler=parse_sampler(sampler))
+    config.capacity()
+    return config
+
+
+def load_config(path: Path) -> RunConfig:
+    """Read a TOML file; errors name it."""
+    try:
+        raw = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"no configuration file {str(path)!r}; give the path of a TOML file"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    try:
+        return parse_config(raw)
+    except ConfigError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def require_resumable(saved: RunConfig, now: RunConfig, *, with_rows: bool) -> None:
+    """Refuse a changed field that the saved state depends on; everything else adapts.
+
+    A larger or smaller window, capacity, number of epochs, step budget, spare pool, save
+    rhythm, limit or worker set adapts: gates, permits and the exhausted flag follow from
+    the new values and the saved counts.
+
+    Args:
+        with_rows: whether finished groups are restored with their tensors.
+
+    Raises:
+        ConfigMismatchError: with the field, both values and the way out.
+    """
+    fixed: list[tuple[str, object, object, str]] = [
+        ("seed", saved.seed, now.seed, "the order of the prompts depends on it"),
+        (
+            "prompts_per_step",
+            saved.prompts_per_step,
+            now.prompts_per_step,
+            "stamps were given to batches of the saved size",
+        ),
+        ("group_size", saved.group_size, now.group_size, "saved groups have the saved size"),
+        (
+            "sampler.name",
+            saved.plain()["sampler"]["name"],
+            now.plain()["sampler"]["name"],
+            "cursor and stamps mean something else under another sampler",
+        ),
+    ]
+    if with_rows:
+        fixed += [
+            ("plane.kind", saved.plane.kind, now.plane.kind, "the saved rows are in its format"),
+            ("plane.units", saved.plane.units, now.plane.units, "rows are placed by unit"),
+            (
+                "plane.partition",
+                saved.plane.partition,
+                now.plane.partition,
+                "the saved rows are in that partition",
+            ),
+        ]
+    for field, before, after, why in fixed:
+        if before != after:
+            way_out = f"set {field} = {before!r}"
+            if field.startswith("plane."):
+                way_out += " or resume with --without-rows"
+            raise ConfigMismatchError(
+                f"{field} was {before!r} when the bundle was saved and is {after!r} now; {why}; "
+                f"{way_out}"
+            )

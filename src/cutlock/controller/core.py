@@ -1,0 +1,185 @@
+"""The controller: both pumps and the stall watchdog on one event loop, from a `Restored`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from cutlock.alphabet import Action
+from cutlock.barrier import KindStatistics
+from cutlock.controller.restore import Restored
+from cutlock.controller.rollout_pump import RolloutPump
+from cutlock.controller.save import RunIdentity, Saver, SaveTiming
+from cutlock.controller.train_pump import TrainedStep, TrainPump
+from cutlock.errors import CutlockError, StallError
+from cutlock.watchdog import Progress, StallReport, StallWatchdog
+from cutlock.workers.base import Generator, Trainer
+
+__all__ = ["Controller", "RunReport", "SlotReport", "Status"]
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A look at a run while it goes on."""
+
+    step: int
+    version: int
+    cursor: int
+    ready: int
+    in_flight: int
+    spares: int
+    commits: int
+    reward_mean: float | None
+    saves: int
+    waiting_for: str
+    stalls: tuple[StallReport, ...]
+
+
+class SlotReport(msgspec.Struct, frozen=True):
+    """How the slots of one kind have waited, in seconds."""
+
+    entered: int
+    waited: int
+    waited_sum: float
+    waited_max: float
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    """What one incarnation of a run did."""
+
+    ended: str
+    """`exhausted` or `max_steps`."""
+    steps: tuple[TrainedStep, ...]
+    saves: tuple[SaveTiming, ...]
+    slots: dict[str, SlotReport]
+    dropped: int
+
+
+class Controller:
+    """Runs a restored state to its end.
+
+    Args:
+        root: run directory; bundles go into it.
+    """
+
+    def __init__(
+        self,
+        restored: Restored,
+        trainer: Trainer,
+        generator: Generator,
+        identity: RunIdentity,
+        root: Path,
+    ) -> None:
+        self._state = state = restored.state
+        self._identity = identity
+        self._saver = Saver(state, trainer, identity, root, restored.saved_step)
+        self._rollouts = RolloutPump(state, generator)
+        self._train = TrainPump(state, self._rollouts, trainer, generator, self._saver)
+        self._stalls: list[StallReport] = []
+        self._watchdog = StallWatchdog(state.config.watchdog.stall_s, state.now)
+
+    def request_save(self) -> None:
+        """Save as soon as no step is open, e.g. because the machine is about to go."""
+        self._train.request_save()
+
+    def status(self) -> Status:
+        """A look at the run."""
+        state, history = self._state, self._train.history
+        return Status(
+            step=state.step,
+            version=state.version.value,
+            cursor=state.sampler.cursor,
+            ready=len(state.buffer.ready()),
+            in_flight=self._rollouts.in_flight,
+            spares=len(state.pool),
+            commits=state.commits,
+            reward_mean=history[-1].report.reward_mean if history else None,
+            saves=len(self._saver.timings),
+            waiting_for="" if self._train.busy else self._train.waiting_for,
+            stalls=tuple(self._stalls),
+        )
+
+    async def run(self) -> RunReport:
+        """Run until the data or the step budget ends.
+
+        Raises:
+            CutlockError: the first failure of a pump; the event log's last record names it.
+        """
+        state = self._state
+        state.events.record(Action.START_PUMPS, step=state.step, version=state.version.value)
+        try:
+            ended = await self._run_pumps()
+        except BaseException as error:
+            cause = _first_error(error)
+            state.events.record(Action.END_RUN, reason=f"{type(cause).__name__}: {cause}")
+            state.events.sync()
+            if cause is error:
+                raise
+            raise cause from error
+        state.events.record(Action.END_RUN, reason=ended)
+        state.events.sync()
+        return self._report(ended)
+
+    async def _run_pumps(self) -> str:
+        """The first weight sync, then both pumps; the train pump's end ends the others."""
+        await self._train.sync_weights()
+        async with asyncio.TaskGroup() as tasks:
+            others = [
+                tasks.create_task(self._rollouts.run(), name="rollout pump"),
+                tasks.create_task(self._watch(), name="stall watchdog"),
+            ]
+            train = tasks.create_task(self._train.run(), name="train pump")
+            await train
+            for task in others:
+                task.cancel()
+        return train.result()
+
+    async def _watch(self) -> None:
+        state = self._state
+        while True:
+            await state.sleep(self._watchdog.limit_s / 10)
+            reports = self._watchdog.observe(self._progress())
+            self._stalls += reports
+            if reports and state.config.watchdog.action == "fail":
+                raise StallError("; ".join(report.message for report in reports))
+
+    def _progress(self) -> Progress:
+        state = self._state
+        return Progress(
+            commits=state.commits,
+            selections=state.next_selection,
+            finished=state.rollouts_done and not len(state.buffer),
+            busy=self._train.busy,
+            in_flight=self._rollouts.in_flight,
+            ready=len(state.buffer.ready()),
+            waiting_for=self._train.waiting_for,
+        )
+
+    def _report(self, ended: str) -> RunReport:
+        return RunReport(
+            ended=ended,
+            steps=tuple(self._train.history),
+            saves=tuple(self._saver.timings),
+            slots={
+                kind: _slots(statistics)
+                for kind, statistics in self._state.barrier.statistics.slots.items()
+            },
+            dropped=self._state.dropped,
+        )
+
+
+def _slots(kind: KindStatistics) -> SlotReport:
+    return SlotReport(kind.entered, kind.waited, kind.waited_sum, kind.waited_max)
+
+
+def _first_error(error: BaseException) -> BaseException:
+    """The first error of ours in a group, else the first of any kind."""
+    leaves = _leaves(error)
+    return next((leaf for leaf in leaves if isinstance(leaf, CutlockError)), leaves[0])
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for inner in error.exceptions for leaf in _leaves(inner)]

@@ -1,0 +1,172 @@
+"""The dataloader: prompts in a fixed order per epoch, and a position that can be saved.
+
+The order of an epoch is a function of (seed, epoch) alone, so position and epoch are all
+that a restore needs; torchdata's StatefulDataLoader keeps the position within the epoch.
+
+Source: spec actions `ReserveBatch`, `RaiseEpoch`; design, section 4.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from cutlock.barrier import Barrier, Cut, Slot
+from cutlock.errors import ConfigMismatchError
+from cutlock.records import LoaderState, Occurrence
+from cutlock.workers.base import PromptSet
+
+__all__ = ["Batch", "PromptLoader", "epoch_order"]
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """One batch of occurrences, and where the loader stands after it."""
+
+    epoch: int
+    position: int
+    """Prompts of this epoch served so far, this batch included."""
+    occurrences: tuple[Occurrence, ...]
+    ends_epoch: bool
+
+
+def epoch_order(size: int, epoch: int, seed: int) -> list[int]:
+    """The positions of one epoch, in the order in which they are served."""
+    order = list(range(size))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    return order
+
+
+class _Positions:
+    """Map-style data set whose items are the positions themselves."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, position: int) -> int:
+        return position
+
+
+class PromptLoader:
+    """Batches of occurrences over a number of epochs.
+
+    The last batch of an epoch may be short; no prompt is left out and epochs do not mix.
+
+    Args:
+        batch_size: prompts per batch.
+        epochs: how often every prompt is served.
+    """
+
+    def __init__(
+        self,
+        barrier: Barrier,
+        prompts: PromptSet,
+        *,
+        batch_size: int,
+        epochs: int,
+        seed: int,
+    ) -> None:
+        self._barrier = barrier
+        self._prompts = prompts
+        self._batch_size = batch_size
+        self._epochs = epochs
+        self._seed = seed
+        self._epoch = 0
+        self._position = 0
+        self._exhausted = len(prompts) == 0 or epochs == 0
+        self._loader = self._of_epoch()
+        self._batches: Iterator[list[int]] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch; the number of epochs once all are served."""
+        return self._epoch
+
+    @property
+    def position(self) -> int:
+        """Prompts served in this epoch."""
+        return self._position
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no batch is left."""
+        return self._exhausted
+
+    def next_batch(self, slot: Slot) -> Batch | None:
+        """The next batch, which the caller must give an owner in the same slot.
+
+        A batch that ends its epoch raises the epoch counter in this slot as well, so that a
+        finished position is never saved as one of the epoch that follows. None at the end.
+        """
+        self._barrier.require_slot(slot)
+        if self._exhausted:
+            return None
+        if self._batches is None:
+            self._batches = iter(self._loader)
+        occurrences = tuple(self._occurrence(position) for position in next(self._batches))
+        self._position += len(occurrences)
+        ends_epoch = self._position == len(self._prompts)
+        batch = Batch(self._epoch, self._position, occurrences, ends_epoch)
+        if ends_epoch:
+            self._epoch += 1
+            self._position = 0
+            self._batches = None
+            self._loader = self._of_epoch()
+            self._exhausted = self._epoch >= self._epochs
+        return batch
+
+    def _occurrence(self, position: int) -> Occurrence:
+        prompt = self._prompts[position]
+        return Occurrence(self._epoch, position, prompt.prompt_id, prompt.digest)
+
+    def _of_epoch(self) -> Any:
+        with warnings.catch_warnings():
+            # torchdata 0.11 calls a torch function that newer torch versions deprecate.
+            warnings.filterwarnings("ignore", message="'set_vital' is deprecated")
+            return StatefulDataLoader(
+                _Positions(len(self._prompts)),
+                batch_size=self._batch_size,
+                sampler=epoch_order(len(self._prompts), self._epoch, self._seed),
+                collate_fn=list,
+                num_workers=0,
+            )
+
+    def snapshot(self, cut: Cut) -> LoaderState:
+        """Epoch and position, together."""
+        self._barrier.require_cut(cut)
+        return LoaderState(
+            epoch=self._epoch,
+            position=self._position,
+            exhausted=self._exhausted,
+            inner=self._loader.state_dict() if self._batches is not None else None,
+        )
+
+    def restore(self, slot: Slot, state: LoaderState) -> None:
+        """Take over a saved position; the number of epochs may have grown meanwhile.
+
+        Raises:
+            ConfigMismatchError: the saved position does not exist under this configuration.
+        """
+        self._barrier.require_slot(slot)
+        size = len(self._prompts)
+        if state.epoch > self._epochs or not 0 <= state.position < max(size, 1):
+            raise ConfigMismatchError(
+                f"the bundle stands at epoch {state.epoch}, prompt {state.position}; the "
+                f"configuration has {self._epochs} epochs of {size} prompts; resume with the "
+                "same data set and at least as many epochs"
+            )
+        self._epoch = state.epoch
+        self._position = state.position
+        self._exhausted = size == 0 or state.epoch >= self._epochs
+        self._loader = self._of_epoch()
+        self._batches = None
+        if state.inner is not None:
+            self._loader.load_state_dict(state.inner)
+            self._batches = iter(self._loader)

@@ -1,0 +1,301 @@
+"""The ordered restore: each stage takes what only the stage before it can make.
+
+`verify_for_resume` proves the bundle whole, decodes it, and checks the configuration, all
+without changing anything. `load_plane` fills an untouched store through the bootstrap
+client. `connect_plane` makes the connect-only client, `restore_state` the controller's
+state, and only `Restored` starts pumps. Another order does not type-check and does not run.
+
+Source: spec actions `VerifyBundle` to `RestoreCursor`; design, section 10.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from cutlock.alphabet import Action
+from cutlock.bundle.artifacts import DATA_PLANE, POLICY
+from cutlock.bundle.contents import TrainingInfo, decode_cut, read_training_info
+from cutlock.bundle.publication import scan
+from cutlock.bundle.verification import verify
+from cutlock.controller.config import RunConfig, parse_config, require_resumable
+from cutlock.controller.save import given_back
+from cutlock.controller.state import RunState
+from cutlock.errors import (
+    BundleCorruptError,
+    CapacityError,
+    ConfigError,
+    ConfigMismatchError,
+    InventoryError,
+    MisuseError,
+    RestoreError,
+)
+from cutlock.plane.base import BootstrapPlane, DataPlane
+from cutlock.records import Snapshot
+from cutlock.samplers import is_restorable
+from cutlock.workers.base import PromptSet
+
+__all__ = [
+    "PlaneConnected",
+    "PlaneReady",
+    "Restored",
+    "ResumePlan",
+    "connect_plane",
+    "load_plane",
+    "restore_state",
+    "verify_for_resume",
+]
+
+_TOKEN = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    """Made by the function of its stage only; copies by pickling are copies of such."""
+
+    _token: object = dataclasses.field(repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self._token is not _TOKEN:
+            raise MisuseError(
+                f"{type(self).__name__} is not made by hand; call the function of its stage"
+            )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        values = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "_token"
+        }
+        return _rebuild, (type(self), values)
+
+
+def _rebuild(kind: type[_Stage], values: dict[str, object]) -> _Stage:
+    return kind(_TOKEN, **values)
+
+
+@dataclasses.dataclass(frozen=True)
+class ResumePlan(_Stage):
+    """A verified bundle that fits the configuration; nothing has been changed yet."""
+
+    bundle: Path
+    config: RunConfig
+    snapshot: Snapshot
+    """What will be restored; without rows its index is empty and its ledger longer."""
+    info: TrainingInfo
+    sequence: int
+
+    @property
+    def plane_directory(self) -> Path | None:
+        """Verified files of the plane; None if no rows are restored."""
+        return self.bundle / DATA_PLANE if self.snapshot.index else None
+
+    @property
+    def policy_directory(self) -> Path:
+        """Verified files of the trainer."""
+        return self.bundle / POLICY
+
+
+@dataclasses.dataclass(frozen=True)
+class PlaneReady(_Stage):
+    """A store that holds what the plan says, or nothing for a run that starts afresh."""
+
+    plan: ResumePlan | None
+
+
+@dataclasses.dataclass(frozen=True)
+class PlaneConnected(_Stage):
+    """The connect-only client of a store that was restored before it connected."""
+
+    ready: PlaneReady
+    plane: DataPlane
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored(_Stage):
+    """A controller's state that is complete: pumps may start."""
+
+    state: RunState
+    saved_step: int | None
+
+
+def verify_for_resume(
+    bundle: Path,
+    prompts: Callable[[RunConfig], PromptSet],
+    config: RunConfig | None = None,
+    *,
+    with_rows: bool = True,
+) -> ResumePlan:
+    """Check everything about a resume that can be checked before anything is launched.
+
+    Args:
+        prompts: builds the data set of a configuration.
+        config: the configuration to go on with; None for the saved one.
+        with_rows: False generates the finished groups of the bundle again.
+
+    Raises:
+        BundleCorruptError: naming the file, and the last bundle that does verify.
+        ConfigMismatchError: a field changed that must not.
+        CapacityError: the finished groups do not fit.
+        RestoreError: the sampler does not take restored groups.
+    """
+    try:
+        verified = verify(bundle)
+        info = read_training_info(verified)
+        snapshot = decode_cut(verified)
+    except BundleCorruptError as error:
+        raise _with_way_out(error, bundle) from error
+    try:
+        saved = parse_config(info.config)
+    except ConfigError as error:
+        raise RestoreError(
+            f"{bundle}: the saved configuration is not one of this version: {error}; resume "
+            f"with the versions that wrote it: {info.packages}"
+        ) from error
+    now = config or saved
+    rows = with_rows and info.rows
+    require_resumable(saved, now, with_rows=rows)
+    _require_same_prompts(snapshot, prompts(saved), prompts(now))
+    if not rows:
+        snapshot = msgspec.structs.replace(
+            snapshot, ledger=(*given_back(snapshot.index), *snapshot.ledger), index=()
+        )
+    if snapshot.index and not is_restorable(now.sampler):
+        raise RestoreError(
+            f"{bundle} holds {len(snapshot.index)} finished groups and the sampler "
+            f"{now.plain()['sampler']} declares restorable = False; resume with --without-rows "
+            "to generate them again"
+        )
+    if len(snapshot.index) > now.capacity():
+        raise CapacityError(
+            f"{bundle} holds {len(snapshot.index)} finished groups and the buffer capacity is "
+            f"{now.capacity()}; resume with buffer.capacity of at least {len(snapshot.index)}, "
+            "or with --without-rows"
+        )
+    if snapshot.loader.epoch > now.epochs:
+        raise ConfigMismatchError(
+            f"epochs is {now.epochs} and the bundle stands in epoch {snapshot.loader.epoch}; "
+            f"resume with epochs of at least {snapshot.loader.epoch}"
+        )
+    return ResumePlan(_TOKEN, bundle, now, snapshot, info, verified.manifest.sequence)
+
+
+def _with_way_out(error: BundleCorruptError, bundle: Path) -> BundleCorruptError:
+    for other in reversed(scan(bundle.parent).bundles):
+        if other.path == bundle:
+            continue
+        try:
+            verify(other.path)
+        except BundleCorruptError:
+            continue
+        return BundleCorruptError(
+            f"{error}; the last bundle that verifies is {other.path.name}: resume with "
+            f"--bundle {other.path.name}"
+        )
+    return BundleCorruptError(f"{error}; no other bundle in {bundle.parent} verifies")
+
+
+def _require_same_prompts(snapshot: Snapshot, saved: PromptSet, now: PromptSet) -> None:
+    if saved.digest != now.digest:
+        raise ConfigMismatchError(
+            f"the data set was {saved.name!r} ({len(saved)} prompts, digest "
+            f"{saved.digest[:16]}) when the bundle was saved and is {now.name!r} ({len(now)} "
+            f"prompts, digest {now.digest[:16]}) now; its position means nothing in another "
+            "data set, so use the saved one"
+        )
+    owned = [*snapshot.spare_pool]
+    owned += [record.occurrence for record in snapshot.ledger]
+    owned += [entry.occurrence for entry in snapshot.index]
+    for occurrence in owned:
+        prompt = now.by_id(occurrence.prompt_id)
+        if prompt.digest != occurrence.digest:
+            raise ConfigMismatchError(
+                f"prompt {occurrence.prompt_id!r} had the digest {occurrence.digest} when the "
+                f"bundle was saved and has {prompt.digest} now; use the saved data set"
+            )
+
+
+async def load_plane(plan: ResumePlan | None, bootstrap: BootstrapPlane) -> PlaneReady:
+    """Bring the rows of the plan into a store that nobody has used.
+
+    Raises:
+        PlaneTouchedError: somebody has; start a new store.
+    """
+    if plan is None or plan.plane_directory is None:
+        await bootstrap.require_untouched()
+    else:
+        await bootstrap.load(plan.plane_directory)
+    return PlaneReady(_TOKEN, plan)
+
+
+async def connect_plane(
+    ready: PlaneReady, connect: Callable[[], Awaitable[DataPlane]]
+) -> PlaneConnected:
+    """Make the controller's own client, and show that the store holds exactly the index.
+
+    Rows that the index does not own are of a save that a later rule allows to overlap
+    writers; they are cleared before the comparison.
+
+    Raises:
+        InventoryError: a row of the index is not in the store.
+    """
+    plane = await connect()
+    indexed: set[str] = set()
+    if ready.plan is not None:
+        indexed = {key for entry in ready.plan.snapshot.index for key in entry.row_keys}
+    listed = set(await plane.list_keys())
+    if missing := indexed - listed:
+        raise InventoryError(
+            f"{len(missing)} of {len(indexed)} rows of the index are not in the restored "
+            f"plane, e.g. {sorted(missing)[:4]}; resume with --without-rows"
+        )
+    if unowned := sorted(listed - indexed):
+        await plane.clear(unowned)
+    return PlaneConnected(_TOKEN, ready, plane)
+
+
+async def restore_state(connected: PlaneConnected, state: RunState) -> Restored:
+    """Fill the controller's state from the plan: index, permits, spares, ledger, cursor.
+
+    Args:
+        state: built for the connected plane, and empty.
+
+    Raises:
+        InvariantError: what is restored contradicts itself; no pump was started.
+    """
+    if state.plane is not connected.plane:
+        raise MisuseError("the state is built on another plane than the one that was restored")
+    plan = connected.ready.plan
+    if plan is None:
+        return Restored(_TOKEN, state, None)
+    snapshot, events, stops = plan.snapshot, state.events, state.stops
+    rows = sum(len(entry.row_keys) for entry in snapshot.index)
+    events.record(Action.VERIFY_BUNDLE, bundle=plan.bundle.name, step=snapshot.step)
+    events.record(Action.LOAD_PLANE, rows=rows)
+    events.record(Action.CONNECT_PLANE)
+    owned = {entry.group_id for entry in snapshot.index}
+    async with state.barrier.mutation("restore") as slot:
+        await stops.reach(Action.RESTORE_INDEX)
+        state.buffer.restore(slot, snapshot.index, state.permits.capacity)
+        state.permits.take(len(snapshot.index))
+        events.record(Action.RESTORE_INDEX, groups=[e.group_id for e in snapshot.index])
+        await stops.reach(Action.RESTORE_SPARE_POOL)
+        state.pool.restore(slot, snapshot.spare_pool)
+        events.record(Action.RESTORE_SPARE_POOL, groups=[s.key for s in snapshot.spare_pool])
+        await stops.reach(Action.RESTORE_LEDGER)
+        state.ledger.restore(slot, snapshot.ledger, snapshot.next_admission, owned)
+        state.shortfall.restore(slot, snapshot.shortfall)
+        state.dropped = snapshot.dropped
+        events.record(Action.RESTORE_LEDGER, groups=[r.group_id for r in snapshot.ledger])
+        await stops.reach(Action.RESTORE_CURSOR)
+        state.loader.restore(slot, snapshot.loader)
+        state.sampler.restore_cursor(slot, snapshot.cursor)
+        state.step = snapshot.step
+        state.next_selection = snapshot.step
+        if snapshot.version:
+            state.version.raise_to(snapshot.version)
+        events.record(Action.RESTORE_CURSOR, cursor=snapshot.cursor)
+    return Restored(_TOKEN, state, snapshot.step)

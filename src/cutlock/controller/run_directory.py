@@ -1,0 +1,98 @@
+"""The run directory: who the run is, its event logs, and its bundles.
+
+    run.json                    identity, data set and first configuration
+    events/incarnation-N.ndjson one log per start of the controller
+    step_N/                     bundles
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from pathlib import Path
+
+import msgspec
+
+from cutlock.controller.config import RunConfig
+from cutlock.errors import AuditError, BundleNotFoundError, ConfigError
+from cutlock.workers.base import PromptSet
+
+__all__ = ["RunDirectory", "RunFacts"]
+
+_LOG_NAME = re.compile(r"incarnation-(\d+)\.ndjson")
+
+
+class RunFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Content of `run.json`."""
+
+    run_id: str
+    config: dict[str, object]
+    data_set: str
+    data_set_digest: str
+    prompts: tuple[str, ...]
+    """Stable ids of all prompts: what an audit expects to find, whatever the run says."""
+
+
+class RunDirectory:
+    """One run on disk."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+
+    def create(self, config: RunConfig, prompts: PromptSet) -> RunFacts:
+        """Begin a new run in a new or empty directory.
+
+        Raises:
+            ConfigError: there is a run, or something else, already.
+        """
+        if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
+            raise ConfigError(
+                f"{self.root} is not an empty directory; resume the run in it with `cutlock "
+                "resume`, or give a new directory"
+            )
+        (self.root / "events").mkdir(parents=True)
+        facts = RunFacts(
+            run_id=uuid.uuid4().hex,
+            config=config.plain(),
+            data_set=prompts.name,
+            data_set_digest=prompts.digest,
+            prompts=tuple(prompts[i].prompt_id for i in range(len(prompts))),
+        )
+        encoded = msgspec.json.format(msgspec.json.encode(facts), indent=1)
+        (self.root / "run.json").write_bytes(encoded + b"\n")
+        return facts
+
+    def facts(self) -> RunFacts:
+        """Read `run.json`.
+
+        Raises:
+            BundleNotFoundError: there is no run here.
+            AuditError: the file is not what `create` writes.
+        """
+        path = self.root / "run.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=RunFacts)
+        except FileNotFoundError as error:
+            raise BundleNotFoundError(
+                f"{self.root} holds no run (no run.json); give the directory that `cutlock run "
+                "--out` was given"
+            ) from error
+        except msgspec.DecodeError as error:
+            raise AuditError(f"{path} is not a run's identity: {error}") from error
+
+    def logs(self) -> dict[int, Path]:
+        """Event logs by incarnation, ascending."""
+        found = {
+            int(match[1]): path
+            for path in sorted((self.root / "events").glob("*"))
+            if (match := _LOG_NAME.fullmatch(path.name))
+        }
+        return dict(sorted(found.items()))
+
+    def next_incarnation(self) -> int:
+        """Number of the next start, from 1; never used before, also not by a failed start."""
+        return max(self.logs(), default=0) + 1
+
+    def log_path(self, incarnation: int) -> Path:
+        """Where the log of that start goes."""
+        return self.root / "events" / f"incarnation-{incarnation}.ndjson"

@@ -1,0 +1,339 @@
+"""The save: six reads of one instant, then everything else at leisure.
+
+Full window: the reads and the plane's snapshot run inside the exclusive window of the
+barrier; policy, sidecars, manifest and publication follow outside it. The directory is
+made before the window, so a slow file system does not lengthen it by that.
+
+Source: spec actions `ReadCursor` to `PublishBundle`; design, sections 4, 8 and 9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from cutlock.alphabet import Action
+from cutlock.barrier import Cut
+from cutlock.bundle.artifacts import DATA_PLANE, POLICY, TRAINING_INFO
+from cutlock.bundle.contents import (
+    TrainingInfo,
+    encode_sidecars,
+    encode_training_info,
+    plane_stamp,
+)
+from cutlock.bundle.publication import prune
+from cutlock.bundle.writing import BundleWriter
+from cutlock.controller.state import RunState
+from cutlock.errors import (
+    InvariantError,
+    InventoryError,
+    PlaneError,
+    SaveError,
+    WorkerError,
+)
+from cutlock.records import IndexEntry, LedgerRecord, Phase, Snapshot
+from cutlock.workers.base import Trainer
+
+__all__ = ["RunIdentity", "SaveTiming", "Saver", "given_back", "package_versions"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """Which run, and which start of its controller."""
+
+    run_id: str
+    incarnation: int
+
+
+class SaveTiming(msgspec.Struct, frozen=True):
+    """The three times of one save that was published, in seconds, and what it held."""
+
+    step: int
+    drain: float
+    exclusive: float
+    asynchronous: float
+    groups: int
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of the packages that a bundle depends on, recorded in it."""
+    names = ("cutlock", "torch", "ray", "TransferQueue", "torchdata", "safetensors", "msgspec")
+    return {name: importlib.metadata.version(name) for name in names}
+
+
+def given_back(entries: Sequence[IndexEntry]) -> tuple[LedgerRecord, ...]:
+    """Finished groups as ledger records, to be generated again: a bundle without rows."""
+    return tuple(
+        LedgerRecord(
+            group_id=entry.group_id,
+            admission_id=entry.admission_id,
+            occurrence=entry.occurrence,
+            phase=Phase.ADMITTED,
+            dispatch_index=entry.dispatch_index,
+            stamp=entry.stamp,
+            start_weight=entry.start_weight,
+        )
+        for entry in entries
+    )
+
+
+class Saver:
+    """Writes bundles into one run directory, one at a time.
+
+    Args:
+        root: directory of the bundles.
+        saved_step: the step of the bundle that this run was restored from, if any.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        trainer: Trainer,
+        identity: RunIdentity,
+        root: Path,
+        saved_step: int | None = None,
+    ) -> None:
+        self._state = state
+        self._trainer = trainer
+        self._identity = identity
+        self._root = root
+        self._saved_step = saved_step
+        self._failures = 0
+        self.timings: list[SaveTiming] = []
+
+    async def save_final(self) -> None:
+        """Save the last step, if it is not saved yet; here a failure is raised.
+
+        Raises:
+            SaveError: the run has ended and its last steps are in no bundle.
+        """
+        if not await self.save():
+            raise SaveError(
+                f"the last save, of step {self._state.step}, failed; resume from "
+                f"{self._root} to train the steps since {self._saved_step} again"
+            )
+
+    async def save(self) -> bool:
+        """Write one bundle; False if that failed and the run may go on.
+
+        Nothing is done if this step is saved already.
+
+        Raises:
+            InvariantError: the state is not one that may be saved; the run must end.
+            SaveError: the configured number of saves in a row has failed.
+        """
+        step = self._state.step
+        if step == self._saved_step:
+            return True
+        try:
+            await self._write(step)
+        except (SaveError, PlaneError, WorkerError, OSError) as error:
+            self._failures += 1
+            self._state.events.record(Action.FAIL_SAVE, step=step, error=str(error))
+            limit = self._state.config.checkpoint.failures_in_a_row
+            if self._failures >= limit:
+                raise SaveError(
+                    f"{self._failures} saves in a row have failed "
+                    f"(checkpoint.failures_in_a_row = {limit}); last bundle: step "
+                    f"{self._saved_step}; last error: {error}"
+                ) from error
+            return False
+        self._failures = 0
+        self._saved_step = step
+        await self._prune(step)
+        return True
+
+    async def _prune(self, step: int) -> None:
+        """Keep the newest bundles; failing to remove an old one fails nothing else."""
+        state = self._state
+        await state.stops.reach(Action.PRUNE_BUNDLES)
+        keep, published = state.config.checkpoint.keep, self._root / f"step_{step}"
+        try:
+            removed = await self._in_thread(
+                "pruning old bundles", lambda: prune(self._root, keep, published)
+            )
+        except (SaveError, OSError) as error:
+            state.events.record(Action.FAIL_SAVE, step=step, error=str(error))
+            return
+        if removed:
+            state.events.record(Action.PRUNE_BUNDLES, bundles=[path.name for path in removed])
+
+    async def _write(self, step: int) -> None:
+        writer = await self._in_thread(
+            "making the bundle's directory",
+            lambda: BundleWriter.begin(self._root, self._identity.run_id, step),
+        )
+        try:
+            await self._write_into(writer, step)
+        except (SaveError, PlaneError, WorkerError, OSError):
+            # What cannot be removed now is debris, which the next start reclaims.
+            with contextlib.suppress(SaveError):
+                await self._in_thread("removing the failed bundle", writer.abandon)
+            raise
+
+    async def _write_into(self, writer: BundleWriter, step: int) -> None:
+        state = self._state
+        rows = state.config.checkpoint.rows
+        plane_path = writer.directory(DATA_PLANE) if rows else None
+        policy_path = writer.directory(POLICY)
+        state.events.record(Action.REQUEST_CUT, step=step)
+        await state.stops.reach(Action.REQUEST_CUT, step=step)
+        async with state.barrier.checkpoint() as cut:
+            state.events.record(Action.OPEN_CUT, step=step)
+            log_records = state.events.count
+            snapshot = await self._read(cut, rows=rows)
+            sidecars = encode_sidecars(snapshot)
+            if plane_path is not None:
+                await self._save_plane(cut, snapshot, sidecars, plane_path)
+            state.events.record(Action.CLOSE_CUT, step=step)
+        await state.stops.reach(Action.WRITE_POLICY, step=step)
+        await self._trainer.save(policy_path)
+        trained_groups, trained_chain = await self._trainer.chain()
+        state.events.record(Action.WRITE_POLICY, step=step)
+        info = TrainingInfo(
+            run_id=self._identity.run_id,
+            cut_id=snapshot.cut_id,
+            step=snapshot.step,
+            version=snapshot.version,
+            epoch=snapshot.loader.epoch,
+            cursor=snapshot.cursor,
+            sampler=state.sampler.name,
+            incarnation=self._identity.incarnation,
+            log_records=log_records,
+            trained_groups=trained_groups,
+            trained_chain=trained_chain,
+            rows=rows,
+            plane=state.plane.info if rows else None,
+            config=state.config.plain(),
+            config_digest=state.config.digest,
+            packages=package_versions(),
+        )
+        await state.stops.reach(Action.WRITE_SIDECARS, step=step)
+        await self._in_thread(
+            "writing the sidecars",
+            lambda: _write_files(writer, {**sidecars, TRAINING_INFO: encode_training_info(info)}),
+        )
+        state.events.record(Action.WRITE_SIDECARS, step=step)
+        await state.stops.reach(Action.WRITE_MANIFEST, step=step)
+        await self._in_thread(
+            "sealing the bundle", lambda: writer.seal(snapshot.cut_id, rows=rows)
+        )
+        state.events.record(Action.WRITE_MANIFEST, step=step)
+        # The cut's past must be as durable as the bundle that refers to it.
+        await self._in_thread("syncing the event log", state.events.sync)
+        await state.stops.reach(Action.PUBLISH_BUNDLE, step=step)
+        path = await self._in_thread("publishing the bundle", writer.publish)
+        state.events.record(Action.PUBLISH_BUNDLE, step=step, bundle=path.name)
+        cut.settled()
+        self.timings.append(
+            SaveTiming(
+                step,
+                cut.timing.drain,
+                cut.timing.exclusive,
+                cut.timing.asynchronous,
+                len(snapshot.index),
+            )
+        )
+
+    async def _read(self, cut: Cut, *, rows: bool) -> Snapshot:
+        """The reads of the cut, each an action of its own; all of one instant."""
+        state = self._state
+        events, stops = state.events, state.stops
+        if state.buffer.claimed:
+            raise InvariantError(
+                f"the open training step still owns {sorted(state.buffer.claimed)}; save "
+                "between two steps"
+            )
+        await stops.reach(Action.READ_CURSOR)
+        cursor = _read_cursor(state, cut)
+        events.record(Action.READ_CURSOR, cursor=cursor)
+        await stops.reach(Action.READ_LOADER)
+        loader = state.loader.snapshot(cut)
+        events.record(Action.READ_LOADER, epoch=loader.epoch, position=loader.position)
+        await stops.reach(Action.READ_SPARE_POOL)
+        spares = state.pool.snapshot(cut)
+        events.record(Action.READ_SPARE_POOL, groups=[spare.key for spare in spares])
+        await stops.reach(Action.READ_INDEX)
+        index = state.buffer.snapshot(cut)
+        events.record(Action.READ_INDEX, groups=[entry.group_id for entry in index])
+        await stops.reach(Action.READ_LEDGER)
+        owned = {entry.group_id for entry in index}
+        ledger = state.ledger.snapshot(cut, owned)
+        shortfall = state.shortfall.snapshot(cut)
+        events.record(Action.READ_LEDGER, groups=[record.group_id for record in ledger])
+        await self._check_inventory(cut, index)
+        if not rows:
+            ledger, index = (*given_back(index), *ledger), ()
+        return Snapshot(
+            step=state.step,
+            version=state.version.value,
+            cursor=cursor,
+            next_admission=state.ledger.next_admission,
+            loader=loader,
+            spare_pool=spares,
+            index=index,
+            ledger=ledger,
+            shortfall=shortfall,
+            dropped=state.dropped,
+        )
+
+    async def _check_inventory(self, cut: Cut, index: Sequence[IndexEntry]) -> None:
+        listed = set(await cut.run(self._state.plane.list_keys()))
+        indexed = {key for entry in index for key in entry.row_keys}
+        if listed != indexed:
+            raise InventoryError(
+                f"the plane holds {len(listed)} rows and the index {len(indexed)}: not in the "
+                f"index {sorted(listed - indexed)[:4]}, not in the plane "
+                f"{sorted(indexed - listed)[:4]}; nothing was saved, resume from the last bundle"
+            )
+
+    async def _save_plane(
+        self, cut: Cut, snapshot: Snapshot, sidecars: dict[str, bytes], path: Path
+    ) -> None:
+        state = self._state
+        await state.stops.reach(Action.SAVE_PLANE)
+        stamp = plane_stamp(snapshot, sidecars, state.plane.info)
+        await cut.run(state.plane.snapshot_index(path))
+        await cut.run(state.plane.snapshot_rows(path, stamp))
+        rows = sum(len(entry.row_keys) for entry in snapshot.index)
+        state.events.record(Action.SAVE_PLANE, rows=rows)
+
+    async def _in_thread(self, what: str, work: Callable[[], T]) -> T:
+        """Run blocking file work, for at most the configured time.
+
+        The work itself cannot be stopped; what it leaves behind is debris that the next
+        start reclaims.
+        """
+        return await _within(
+            self._state.config.checkpoint.limit_s, what, asyncio.to_thread(work)
+        )
+
+
+async def _within(limit_s: float, what: str, work: Awaitable[T]) -> T:
+    task = asyncio.ensure_future(work)
+    done, _ = await asyncio.wait({task}, timeout=limit_s)
+    if not done:
+        raise SaveError(
+            f"{what} took longer than checkpoint.limit_s = {limit_s:g} s; is the file system "
+            "reachable?"
+        )
+    return task.result()
+
+
+def _write_files(writer: BundleWriter, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        writer.write(name, data)
+
+
+def _read_cursor(state: RunState, cut: Cut) -> int:
+    state.barrier.require_cut(cut)
+    return state.sampler.cursor

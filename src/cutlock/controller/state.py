@@ -1,0 +1,172 @@
+"""What the parts of a controller share: one loop's worth of state, and its signals."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+
+from cutlock.barrier import Barrier
+from cutlock.buffer import ReplayBuffer
+from cutlock.controller.config import RunConfig
+from cutlock.controller.loader import PromptLoader
+from cutlock.errors import InvariantError
+from cutlock.events import Events
+from cutlock.ledger import Ledger
+from cutlock.plane.base import DataPlane
+from cutlock.samplers import AnySampler, TrainerVersion, build_sampler
+from cutlock.spare_pool import Shortfall, SparePool
+from cutlock.stops import NO_STOPS, StopPoints
+from cutlock.workers.base import PromptSet
+
+__all__ = ["Permits", "RunState", "Signal", "build_state"]
+
+
+class Signal:
+    """Wakes everybody who waits for something to change."""
+
+    def __init__(self) -> None:
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def notify(self) -> None:
+        """Wake all present waiters."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Return after the next `notify`."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+
+class Permits:
+    """Places in the buffer: one per group from its launch until it is selected or gone."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._held = 0
+        self._freed = asyncio.Semaphore(capacity)
+
+    @property
+    def held(self) -> int:
+        """Places that are taken."""
+        return self._held
+
+    async def acquire(self) -> None:
+        """Take a place, first come, first served."""
+        await self._freed.acquire()
+        self._held += 1
+
+    def take(self, count: int) -> None:
+        """Take places at once, for groups that a bundle brings; they must be free."""
+        if self._held + count > self.capacity:
+            raise InvariantError(
+                f"{count} places wanted and {self.capacity - self._held} of {self.capacity} free"
+            )
+        self._held += count
+        self._freed = asyncio.Semaphore(self.capacity - self._held)
+
+    def release(self, count: int = 1) -> None:
+        """Give places back."""
+        if count > self._held:
+            raise InvariantError(f"{count} places given back and only {self._held} are taken")
+        self._held -= count
+        for _ in range(count):
+            self._freed.release()
+
+
+@dataclasses.dataclass(kw_only=True)
+class RunState:
+    """The state of one controller; built by `build_state`, changed under the barrier."""
+
+    config: RunConfig
+    prompts: PromptSet
+    events: Events
+    stops: StopPoints
+    now: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
+    barrier: Barrier
+    plane: DataPlane
+    sampler: AnySampler
+    ledger: Ledger
+    buffer: ReplayBuffer
+    pool: SparePool
+    shortfall: Shortfall
+    loader: PromptLoader
+    permits: Permits
+    version: TrainerVersion
+    changed: Signal
+    """Something that the train pump may wait for has happened."""
+    step: int = 0
+    """Training steps finished."""
+    next_selection: int = 0
+    """The step whose groups have not been selected yet."""
+    dropped: int = 0
+    """Prompts given up so far; moves only inside a slot."""
+    commits: int = 0
+    rollouts_done: bool = False
+    """The rollout pump has ended: nothing more will be committed."""
+
+    @property
+    def live_groups(self) -> int:
+        """Groups that are owed to the trainer and not finished yet, spares included."""
+        return len(self.ledger) + len(self.pool)
+
+
+def build_state(
+    config: RunConfig,
+    prompts: PromptSet,
+    plane: DataPlane,
+    events: Events,
+    *,
+    lineage: str,
+    now: Callable[[], float],
+    sleep: Callable[[float], Awaitable[None]],
+    stops: StopPoints = NO_STOPS,
+) -> RunState:
+    """Build the empty state of a run that starts from nothing.
+
+    Args:
+        lineage: prefix of row keys; different for every process of a run.
+    """
+    capacity = config.capacity()
+    barrier = Barrier(now)
+    ledger = Ledger(barrier)
+    return RunState(
+        config=config,
+        prompts=prompts,
+        events=events,
+        stops=stops,
+        now=now,
+        sleep=sleep,
+        barrier=barrier,
+        plane=plane,
+        sampler=build_sampler(config.sampler, barrier),
+        ledger=ledger,
+        buffer=ReplayBuffer(
+            barrier,
+            plane,
+            ledger,
+            events,
+            group_size=config.group_size,
+            lineage=lineage,
+            stops=stops,
+        ),
+        pool=SparePool(barrier),
+        shortfall=Shortfall(barrier, config.prompts_per_step),
+        loader=PromptLoader(
+            barrier,
+            prompts,
+            batch_size=config.prompts_per_step,
+            epochs=config.epochs,
+            seed=config.seed,
+        ),
+        permits=Permits(capacity),
+        version=TrainerVersion(),
+        changed=Signal(),
+    )

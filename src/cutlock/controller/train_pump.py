@@ -1,0 +1,206 @@
+"""The train pump: evict, select, advantages, train, clear, raise the version, sync, save.
+
+Trainer version and step counters move only in this task, which also runs the save; so they
+cannot move while a save reads them.
+
+Source: design, sections 4 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import torch
+
+from cutlock.alphabet import Action
+from cutlock.controller.rollout_pump import RolloutPump
+from cutlock.controller.save import Saver
+from cutlock.controller.state import RunState
+from cutlock.errors import InvariantError
+from cutlock.records import IndexEntry
+from cutlock.workers.advantages import group_relative_advantages
+from cutlock.workers.base import Generator, StepReport, Trainer
+
+__all__ = ["TrainPump", "TrainedStep"]
+
+
+class TrainedStep(msgspec.Struct, frozen=True):
+    """One step as the run saw it."""
+
+    step: int
+    report: StepReport
+    staleness_max: int
+    """Greatest difference between trainer version and a group's start weight."""
+
+
+class TrainPump:
+    """Runs training steps until the data or the step budget ends."""
+
+    def __init__(
+        self,
+        state: RunState,
+        rollouts: RolloutPump,
+        trainer: Trainer,
+        generator: Generator,
+        saver: Saver,
+    ) -> None:
+        self._state = state
+        self._rollouts = rollouts
+        self._trainer = trainer
+        self._generator = generator
+        self._saver = saver
+        self._save_requested = False
+        self.busy = False
+        """Training or saving, as opposed to waiting for groups."""
+        self.waiting_for = ""
+        self.history: list[TrainedStep] = []
+
+    def request_save(self) -> None:
+        """Save at the next moment between two steps, also while waiting for groups."""
+        self._save_requested = True
+        self._state.changed.notify()
+
+    async def run(self) -> str:
+        """Train to the end; return `max_steps` or `exhausted`."""
+        state = self._state
+        while not self._budget_used():
+            self.busy = False
+            entries = await self._next_groups()
+            self.busy = True
+            if entries is None:
+                await self._saver.save_final()
+                return "exhausted"
+            await self._step(entries)
+            if state.step % state.config.checkpoint.every == 0 or self._save_requested:
+                self._save_requested = False
+                if not self._budget_used():
+                    await self._saver.save()
+        await self._saver.save_final()
+        return "max_steps"
+
+    async def sync_weights(self) -> None:
+        """Hand the trainer's weights to the generators; abort what has become stale."""
+        version = self._state.version.value
+        await self._state.stops.reach(Action.SYNC_WEIGHTS, version=version)
+        await self._rollouts.abort_stale(version)
+        await self._generator.load_weights(await self._trainer.weights(), version)
+        self._state.events.record(Action.SYNC_WEIGHTS, version=version)
+
+    def _budget_used(self) -> bool:
+        budget = self._state.config.max_steps
+        return budget is not None and self._state.step >= budget
+
+    # Choice.
+
+    async def _next_groups(self) -> list[IndexEntry] | None:
+        """Wait for the groups of the next step and claim them; None when none will come.
+
+        An empty list is a step whose groups were all lost: the version moves on without
+        training, so that the gate does.
+        """
+        await self._evict()
+        while True:
+            if self._save_requested:
+                self._save_requested = False
+                self.busy = True
+                await self._saver.save()
+                self.busy = False
+            if self._finished():
+                return None
+            need, ready = self._choose()
+            if len(ready) >= need:
+                return await self._select()
+            self.waiting_for = (
+                f"{need - len(self._state.buffer.ready())} more of {need} groups of step "
+                f"{self._state.step}"
+            )
+            await self._state.changed.wait()
+
+    def _finished(self) -> bool:
+        state = self._state
+        return state.rollouts_done and not state.buffer.ready()
+
+    def _choose(self) -> tuple[int, list[str]]:
+        """(groups needed, their ids; none while they are not all finished)."""
+        state = self._state
+        version = state.version.value
+        need = state.sampler.need(
+            version,
+            state.config.prompts_per_step,
+            state.shortfall.of(state.step),
+            state.buffer,
+        )
+        if need == 0:
+            return 0, []
+        chosen = state.sampler.select(state.buffer, version, need)
+        if not chosen and state.rollouts_done:
+            # Nothing more will come: what is left makes a short step.
+            need = min(need, len(state.buffer.ready()))
+            chosen = state.sampler.select(state.buffer, version, need)
+        return need, chosen
+
+    async def _select(self) -> list[IndexEntry]:
+        state = self._state
+        await state.stops.reach(Action.SELECT_GROUPS, step=state.step)
+        async with state.barrier.mutation("select") as slot:
+            _, chosen = self._choose()
+            entries = state.buffer.select(slot, state.step, chosen)
+            state.next_selection = state.step + 1
+            state.shortfall.forget_before(slot, state.step)
+        state.permits.release(len(entries))
+        return entries
+
+    async def _evict(self) -> None:
+        state = self._state
+        stale = state.sampler.evict(state.buffer, state.version.value)
+        if not stale:
+            return
+        async with state.barrier.mutation("evict") as slot:
+            await state.buffer.evict(slot, state.version.value, stale)
+        state.permits.release(len(stale))
+
+    # One step.
+
+    async def _step(self, entries: Sequence[IndexEntry]) -> None:
+        state = self._state
+        step = state.step
+        if entries:
+            await self._write_advantages(step, entries)
+            await state.stops.reach(Action.TRAIN_STEP, step=step)
+            report = await self._trainer.train(step, {e.group_id: e.row_keys for e in entries})
+            state.events.record(
+                Action.TRAIN_STEP, step=step, groups=[e.group_id for e in entries]
+            )
+            self.history.append(
+                TrainedStep(step, report, state.version.value - min(e.start_weight for e in entries))
+            )
+            async with state.barrier.mutation("clear") as slot:
+                await state.buffer.clear_claimed(slot, step)
+        state.step += 1
+        state.version.raise_to(state.step)
+        state.events.record(Action.RAISE_VERSION, version=state.version.value)
+        await self.sync_weights()
+
+    async def _write_advantages(self, step: int, entries: Sequence[IndexEntry]) -> None:
+        """Read the rewards, compute advantages within each group, write them onto the rows.
+
+        Always computed anew, never taken over from a restored row. It adds a field to rows
+        that the open step has claimed, and runs in the task that saves, so it needs no slot.
+        """
+        state = self._state
+        await state.stops.reach(Action.WRITE_ADVANTAGES, step=step)
+        keys = [key for entry in entries for key in entry.row_keys]
+        rows = await state.plane.get(keys, ("reward",))
+        rewards = [float(reward) for reward in rows["reward"]]
+        if len(rewards) != len(entries) * state.config.group_size:
+            raise InvariantError(
+                f"step {step} has {len(rewards)} rows for {len(entries)} groups of "
+                f"{state.config.group_size}; groups train whole"
+            )
+        advantages: list[torch.Tensor] = []
+        for start in range(0, len(rewards), state.config.group_size):
+            group = rewards[start : start + state.config.group_size]
+            advantages += [torch.tensor([a]) for a in group_relative_advantages(group)]
+        await state.plane.put(keys, {"advantage": advantages})
+        state.events.record(Action.WRITE_ADVANTAGES, step=step)

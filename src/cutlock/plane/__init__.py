@@ -1,0 +1,1 @@
+"""Stores of rollout tensors behind one protocol."""

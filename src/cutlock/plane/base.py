@@ -1,0 +1,241 @@
+"""The data plane: where rollout tensors live, and nowhere else.
+
+`DataPlane` is what the controller needs of a store of rows; `BootstrapPlane` is what the
+driver needs to restore one. Both implementations (`MemoryPlane`, `TransferQueuePlane`) pass
+one contract suite, `tests/contract/`.
+
+A *row* is one sibling of a prompt group: one tensor per field under a key that is never
+used twice. A tensor has at least one dimension (a number is a row of one element), and a
+field has one dtype and one number of dimensions. All keys of a run live in one partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import torch
+
+from cutlock.errors import PlaneError
+
+__all__ = [
+    "STAMP_FILE",
+    "BootstrapPlane",
+    "DataPlane",
+    "Fields",
+    "PlaneInfo",
+    "PlaneStamp",
+    "read_stamp",
+    "require_loadable",
+    "write_stamp",
+]
+
+Fields = Mapping[str, Sequence[torch.Tensor]]
+"""Field name to one tensor per key, in the order of the keys.
+
+Within one put the shapes of a field may differ in one dimension.
+"""
+
+STAMP_FILE = "metadata.json"
+"""File in a snapshot directory, written last, that holds the caller's stamp."""
+
+
+class PlaneInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a snapshot needs from the plane that loads it."""
+
+    kind: str
+    """`memory` or `transfer_queue`."""
+    version: str
+    """Version of the store's software; recorded, compared on load."""
+    units: int
+    """Number of storage units; a snapshot loads only into the same number."""
+
+
+class PlaneStamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The caller's values that a snapshot carries inside, to bind it to one cut.
+
+    Source: design, section 9; the seeds stamp the index digest and the ledger's sha256.
+    """
+
+    cut_id: str
+    """sha256 over everything that the cut read; equal in every artifact of one bundle."""
+    step: int
+    version: int
+    index_digest: str
+    index_groups: int
+    ledger_sha256: str
+    ledger_groups: int
+    plane: PlaneInfo
+
+
+class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
+    """Content of `metadata.json`; the layout is TransferQueue's, which reads it on load."""
+
+    storage_saved: bool
+    user_metadata: PlaneStamp
+
+
+def write_stamp(directory: Path, stamp: PlaneStamp) -> None:
+    """Mark the snapshot in `directory` as whole. Nothing is synced: the bundle does that."""
+    content = msgspec.json.encode(_Metadata(storage_saved=True, user_metadata=stamp))
+    (directory / STAMP_FILE).write_bytes(msgspec.json.format(content))
+
+
+def read_stamp(directory: Path) -> PlaneStamp:
+    """Read the stamp of a snapshot; JSON only, so it may be read before any digest is checked.
+
+    Raises:
+        PlaneError: there is no stamp, so the snapshot never ended, or it cannot be read.
+    """
+    path = directory / STAMP_FILE
+    try:
+        metadata = msgspec.json.decode(path.read_bytes(), type=_Metadata)
+    except FileNotFoundError:
+        raise PlaneError(
+            f"{path} does not exist: the snapshot never ended; restore an older bundle"
+        ) from None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PlaneError(f"{path} holds no stamp ({error}); restore an older bundle") from error
+    if not metadata.storage_saved:
+        raise PlaneError(f"{path} says that no rows were saved; restore an older bundle")
+    return metadata.user_metadata
+
+
+def require_loadable(snapshot: PlaneInfo, store: PlaneInfo, versions: Collection[str]) -> None:
+    """Raise unless a snapshot of `snapshot` loads into a `store` that reads `versions`.
+
+    Raises:
+        PlaneError: the kind or the number of units differs, or the version is not readable.
+    """
+    if snapshot.kind != store.kind:
+        raise PlaneError(
+            f"the snapshot is of a {snapshot.kind!r} store and this is {store.kind!r}; "
+            f"resume with the plane {snapshot.kind!r}"
+        )
+    if snapshot.units != store.units:
+        raise PlaneError(
+            f"the snapshot has {snapshot.units} storage units and the store has {store.units}; "
+            f"start the store with {snapshot.units} units"
+        )
+    if snapshot.version not in versions:
+        raise PlaneError(
+            f"the snapshot was written by {snapshot.kind} {snapshot.version} and this store "
+            f"reads {', '.join(sorted(versions))}; install a version that reads it"
+        )
+
+
+class DataPlane(Protocol):
+    """A connect-only client: reads and writes rows, writes snapshots, never restores.
+
+    Every call ends within the client's limit or raises `PlaneTimeoutError` naming the call,
+    the limit and the number of keys. A call that was cancelled by its caller, or has timed
+    out, may still take effect in the store: callers shield `put` and `clear` (see
+    `barrier.Slot.run`). A failure of the store is a `PlaneError`, which names the unit if
+    one unit is at fault.
+    """
+
+    @property
+    def info(self) -> PlaneInfo:
+        """Kind, version and number of units of the connected store."""
+        ...
+
+    async def put(self, keys: Sequence[str], fields: Fields) -> None:
+        """Store copies of rows, or add or overwrite fields of existing rows.
+
+        When it returns, the rows can be read. When it raises after its checks, the new keys
+        may be listed, with none, some or all of the data: clear them.
+
+        Raises:
+            PlaneError: `keys` is empty or repeats one, `fields` is empty, or a field has
+                another number of rows, or rows that do not belong into one field (see the
+                module's docstring); nothing was changed. Or the store failed.
+        """
+        ...
+
+    async def get(
+        self, keys: Sequence[str], fields: Sequence[str]
+    ) -> dict[str, list[torch.Tensor]]:
+        """Read copies of the named fields of the rows, in the order of `keys`, on the CPU.
+
+        `keys` may repeat one and may be empty.
+
+        Raises:
+            RowsMissingError: a key is unknown or lacks a field; the message names them.
+            PlaneError: `fields` is empty, or the store failed.
+        """
+        ...
+
+    async def clear(self, keys: Sequence[str]) -> None:
+        """Delete rows; unknown keys and an empty sequence are no error.
+
+        Raises:
+            PlaneError: a unit did not delete its rows; the keys stay listed.
+        """
+        ...
+
+    async def list_keys(self) -> list[str]:
+        """All keys of the plane, whether their fields are produced yet or not, sorted."""
+        ...
+
+    async def snapshot_index(self, directory: Path) -> None:
+        """Write the store's key map into an existing `directory` (the controller part).
+
+        Taken before `snapshot_rows`; the keys in it are those that a load brings back.
+
+        Raises:
+            PlaneError: there is no such directory, or the store could not write.
+        """
+        ...
+
+    async def snapshot_rows(self, directory: Path, stamp: PlaneStamp) -> None:
+        """Write the rows of every unit, then `metadata.json` with `stamp`, last.
+
+        After an error, a time-out or a cancellation there is no stamp, and the store may go
+        on writing for a while: a new snapshot needs a new directory.
+
+        Raises:
+            PlaneError: `directory` has no index part, `stamp.plane` is not `info`, or the
+                store could not write.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close this client only; the store and other clients go on."""
+        ...
+
+
+class BootstrapPlane(Protocol):
+    """The driver's client: starts the store, restores it once, stops it."""
+
+    @property
+    def info(self) -> PlaneInfo:
+        """Kind, version and number of units of the store that it started."""
+        ...
+
+    async def require_untouched(self) -> None:
+        """Show that no client has used the store, and that no other client is connected.
+
+        Raises:
+            PlaneTouchedError: naming what was found (index counter, partitions, clients).
+        """
+        ...
+
+    async def load(self, directory: Path) -> None:
+        """Replace the store's state by a snapshot whose file digests the caller has verified.
+
+        Calls `require_untouched` before and checks the counter after.
+
+        Raises:
+            PlaneTouchedError: somebody has used the store, or used it during the load.
+            PlaneError: the snapshot is of another kind, number of units or version, and
+                nothing was changed; or the store refused.
+
+        After an error that came once loading had begun, the store is unusable and says so.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Stop the store; every client of it is dead afterwards."""
+        ...

@@ -1,0 +1,140 @@
+"""Samplers of the user's own, loaded by `module:Class`.
+
+A class that has the split admission is used like a shipped one. A class that only offers
+`async admit(version) -> Admission` gets the whole call wrapped in a slot. That alone would
+deadlock as soon as a save is requested while `admit` waits for the trainer, because the
+trainer is the one who saves; so a waiting `admit` is cancelled when a cut queues up, its
+slot ends, the cut passes, and `admit` is called again. Hence its contract:
+
+* it may wait for at most one trainer step; a longer wait raises AdmissionWaitError;
+* cancelled while it waits, it leaves the cursor as it was.
+
+Source: design, section 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+from cutlock.barrier import Barrier, Slot
+from cutlock.errors import AdmissionWaitError, ConfigError, InvariantError
+from cutlock.samplers.base import (
+    Admission,
+    Sampler,
+    TrainerVersion,
+    TransactionalAdmissionSampler,
+)
+
+__all__ = ["AdmitOnlySampler", "admit_split", "admit_whole", "load_class"]
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class AdmitOnlySampler(Sampler, Protocol):
+    """A custom sampler without the split."""
+
+    restorable: ClassVar[bool]
+    """Whether finished groups of a bundle may be restored under this sampler."""
+
+    async def admit(self, version: TrainerVersion) -> Admission:
+        """Wait at the gate, raise the cursor, and stamp one batch."""
+        ...
+
+
+def load_class(path: str) -> type[Any]:
+    """Find a sampler class without constructing it.
+
+    Raises:
+        ConfigError: the path is not `module:Class`, cannot be imported, or the class lacks
+            `restorable` or both forms of admission.
+    """
+    module_name, _, class_name = path.partition(":")
+    if not module_name or not class_name:
+        raise ConfigError(f"sampler path {path!r} is not of the form 'module:Class'")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"sampler {path!r} cannot be imported ({error}); is its module on the Python path?"
+        ) from error
+    if not isinstance(getattr(found, "restorable", None), bool):
+        raise ConfigError(
+            f"sampler {path!r} must say at class level whether a bundle may be restored under "
+            "it: `restorable = True` or `restorable = False`"
+        )
+    split = hasattr(found, "wait_until_admissible") and hasattr(found, "commit_admission")
+    if not split and not hasattr(found, "admit"):
+        raise ConfigError(
+            f"sampler {path!r} has neither wait_until_admissible() and commit_admission() nor "
+            "admit(); give it one of the two"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+async def admit_split(
+    sampler: TransactionalAdmissionSampler,
+    barrier: Barrier,
+    version: TrainerVersion,
+    opened: Callable[[], None],
+    commit: Callable[[Slot, Admission], T],
+) -> T:
+    """Admit one batch: gate outside, then cursor and `commit` in one slot without an await."""
+    await sampler.wait_until_admissible(version)
+    opened()
+    async with barrier.mutation("admission") as slot:
+        return commit(slot, sampler.commit_admission(slot, version.value))
+
+
+async def admit_whole(
+    sampler: AdmitOnlySampler,
+    barrier: Barrier,
+    version: TrainerVersion,
+    opened: Callable[[], None],
+    commit: Callable[[Slot, Admission], T],
+) -> T:
+    """Admit one batch with the whole wait in a slot, giving way to every cut."""
+    asked_at = version.value
+    while True:
+        async with barrier.mutation("admission") as slot:
+            admission = await _admit_unless_cut(sampler, barrier, version, asked_at)
+            if admission is not None:
+                opened()
+                return commit(slot, admission)
+
+
+async def _admit_unless_cut(
+    sampler: AdmitOnlySampler, barrier: Barrier, version: TrainerVersion, asked_at: int
+) -> Admission | None:
+    name = type(sampler).__qualname__
+    before = sampler.cursor
+    admit = asyncio.ensure_future(sampler.admit(version))
+    cut = asyncio.ensure_future(barrier.cut_requested())
+    limit = asyncio.ensure_future(version.wait_for(lambda now: now >= asked_at + 2))
+    tasks = {admit, cut, limit}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not admit.done() and not limit.done():
+            # The cut may have come in the very turn in which the gate opened.
+            await asyncio.sleep(0)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if not admit.cancelled():
+        return admit.result()
+    if sampler.cursor != before:
+        raise InvariantError(
+            f"{name}.admit() moved its cursor from {before} to {sampler.cursor} and was then "
+            "cancelled at an await; raise the cursor after the last await"
+        )
+    if version.value >= asked_at + 2:
+        raise AdmissionWaitError(
+            f"{name}.admit() was called at trainer version {asked_at} and still waits at "
+            f"{version.value}; it may wait for one trainer step, so open its gate one step "
+            "ahead or implement wait_until_admissible() and commit_admission()"
+        )
+    return None

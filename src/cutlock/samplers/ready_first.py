@@ -1,0 +1,18 @@
+"""`ready_first`: gated dispatch, and whatever is finished first trains first."""
+
+from __future__ import annotations
+
+from cutlock.samplers.base import GatedSampler, GroupView
+
+__all__ = ["ReadyFirstSampler"]
+
+
+class ReadyFirstSampler(GatedSampler):
+    """Trains any finished group, in the order of the commits, however old it is."""
+
+    name = "ready_first"
+
+    def select(self, view: GroupView, version: int, need: int) -> list[str]:
+        """The `need` groups that were finished first."""
+        ready = [e for e in view.ready() if e.start_weight <= version]
+        return [entry.group_id for entry in ready[:need]] if len(ready) >= need else []

@@ -1,0 +1,46 @@
+"""`weight_fifo`: gated dispatch, and the oldest weights train first."""
+
+from __future__ import annotations
+
+from cutlock.samplers.base import GatedSampler, GroupView
+
+__all__ = ["WeightFifoSampler"]
+
+
+class WeightFifoSampler(GatedSampler):
+    """Trains only groups of the oldest start weight in the window, and waits for them.
+
+    Unfinished groups count when the oldest weight is chosen: no younger weight overtakes
+    them. A weight of which fewer groups are left than a step has, because some were lost,
+    makes a short step of its own.
+    """
+
+    name = "weight_fifo"
+
+    def _oldest(self, version: int, view: GroupView) -> tuple[int, int]:
+        """(oldest start weight, live groups of it); (version, 0) if nothing is live."""
+        in_flight = view.in_flight_weights()
+        weights = [w for w in {*in_flight, *view.ready_weights()} if w >= version - self.window]
+        if not weights:
+            return version, 0
+        oldest = min(weights)
+        return oldest, in_flight.get(oldest, 0) + len(view.ready_with_weight(oldest))
+
+    def need(self, version: int, groups: int, shortfall: int, view: GroupView) -> int:
+        """`groups`, or what is left of the oldest weight if that is less."""
+        _, live = self._oldest(version, view)
+        return min(groups, live) if live else groups
+
+    def select(self, view: GroupView, version: int, need: int) -> list[str]:
+        """`need` groups of the oldest weight, in the order of their commits."""
+        oldest, _ = self._oldest(version, view)
+        ready = view.ready_with_weight(oldest)
+        return [entry.group_id for entry in ready[:need]] if len(ready) >= need else []
+
+    def evict(self, view: GroupView, version: int) -> list[str]:
+        """Finished groups older than the window."""
+        return [e.group_id for e in view.ready() if e.start_weight < version - self.window]
+
+    def credits_shortfall(self) -> bool:
+        """No: the size of a step follows from what is left of its weight."""
+        return False

@@ -1,0 +1,1 @@
+"""Trainer and generation workers: the protocols, and small torch workers that learn."""

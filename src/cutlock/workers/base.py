@@ -1,0 +1,218 @@
+"""What the controller needs of its workers: prompts, rollouts, a generator and a trainer.
+
+Users plug in their own; the shipped ones are `torch_trainer`, `torch_generator` and
+`ray_workers`. Source: design, section 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import torch
+
+from cutlock.records import digest_of
+
+__all__ = [
+    "GENERATED_FIELDS",
+    "OPTIMIZER_FILE",
+    "POLICY_FILES",
+    "TRAINED_FIELDS",
+    "TRAINER_FILE",
+    "WEIGHTS_FILE",
+    "Generator",
+    "PolicyShape",
+    "Prompt",
+    "PromptSet",
+    "Rollouts",
+    "StepReport",
+    "Trainer",
+    "Verifier",
+]
+
+GENERATED_FIELDS = ("prompt", "response", "logprobs", "reward")
+"""Fields of a row as a generator makes it."""
+
+TRAINED_FIELDS = (*GENERATED_FIELDS, "advantage")
+"""Fields that a trainer reads; the controller writes `advantage`, float32 of shape (1,)."""
+
+WEIGHTS_FILE = "weights.safetensors"
+OPTIMIZER_FILE = "optimizer.pt"
+TRAINER_FILE = "trainer.json"
+
+POLICY_FILES = (WEIGHTS_FILE, OPTIMIZER_FILE, TRAINER_FILE)
+"""What `Trainer.save` writes into its directory, and nothing else."""
+
+
+class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One prompt of a data set."""
+
+    prompt_id: str
+    """Stable across runs and independent of the position."""
+    tokens: tuple[int, ...]
+
+    @property
+    def digest(self) -> str:
+        """First 16 hex digits of the sha256 of the tokens."""
+        return digest_of(self.tokens)[:16]
+
+
+class PromptSet(Protocol):
+    """A fixed, ordered data set of prompts."""
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """sha256 hex over all prompts in their order, so that another data set is noticed."""
+        ...
+
+    def __len__(self) -> int:
+        """Number of prompts."""
+        ...
+
+    def __getitem__(self, position: int) -> Prompt:
+        """The prompt at a position.
+
+        Raises:
+            IndexError: there is no such position.
+        """
+        ...
+
+    def by_id(self, prompt_id: str) -> Prompt:
+        """The prompt of a stable id.
+
+        Raises:
+            ConfigError: the data set has no such prompt.
+        """
+        ...
+
+
+class Verifier(Protocol):
+    """Computes a reward; nothing is learned in it."""
+
+    def reward(self, prompt: Prompt, response: Sequence[int]) -> float:
+        """Value of one response, the same for the same arguments."""
+        ...
+
+
+class PolicyShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sizes that the policies of trainer and generators share."""
+
+    tokens: int
+    """Size of the vocabulary, the end token included."""
+    eos: int
+    """The token that ends a response; part of the response when it was sampled."""
+    longest_prompt: int
+    longest_response: int
+    """Sampling stops here when no end token came, in tokens."""
+    hidden: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """The siblings of one group.
+
+    `fields` has one entry per sibling under each of `GENERATED_FIELDS`: `prompt` int64 and
+    `response` int64 of any length, `logprobs` float32 as long as the response, `reward`
+    float32 of shape (1,). `rewards` are the same rewards as numbers.
+    """
+
+    fields: dict[str, list[torch.Tensor]]
+    rewards: list[float]
+
+
+class Generator(Protocol):
+    """Makes rollouts; one object may front many workers."""
+
+    async def generate(self, prompt: Prompt, *, group_size: int, seed: int) -> Rollouts:
+        """Sample a group with the weights that are loaded when the call starts.
+
+        Equal prompt, size, seed and weights give equal rollouts. A cancelled call leaves
+        nothing behind that a later call could see.
+
+        Raises:
+            WorkerError: the worker failed, or its limit passed (`WorkerTimeoutError`).
+            MisuseError: no weights were loaded yet.
+        """
+        ...
+
+    async def load_weights(self, weights: object, version: int) -> None:
+        """Use what `Trainer.weights` returned for every later `generate`.
+
+        Raises:
+            WorkerError: a worker failed, or its limit passed (`WorkerTimeoutError`).
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stop the workers; a second call is no error."""
+        ...
+
+
+class StepReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one training step did."""
+
+    loss: float
+    """Policy-gradient loss of the last pass over the rows."""
+    reward_mean: float
+    tokens: int
+    """Response tokens trained on, counted once however many passes there are."""
+    groups: int
+    grad_norm: float
+    """L2 norm of the last pass's gradient before it was clipped."""
+
+
+class Trainer(Protocol):
+    """Owns policy and optimizer, and reads the rows it trains on from its own plane client."""
+
+    async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
+        """Train once on the rows of the groups: group id to row keys.
+
+        The order of the mapping does not matter; a step without groups learns nothing but
+        counts. The training chain is extended by `(step, group ids)`, see `chain`.
+
+        Raises:
+            RowsMissingError: a row is gone or lacks one of `TRAINED_FIELDS`.
+            WorkerError: the worker failed, or its limit passed (`WorkerTimeoutError`).
+        """
+        ...
+
+    async def weights(self) -> object:
+        """A copy of the weights for `Generator.load_weights`; opaque to the controller."""
+        ...
+
+    async def save(self, directory: Path) -> None:
+        """Write `POLICY_FILES` into an existing directory; the caller syncs them to disk.
+
+        The state is copied in the call's first step, before anything is awaited in the
+        worker: a `train` that is called after the save has begun does not change what is
+        written (design, section 8, rule 7). One save at a time (rule 5).
+        """
+        ...
+
+    async def load(self, directory: Path) -> None:
+        """Take over what `save` wrote; the caller has verified the digests of the files.
+
+        Weights, optimizer and chain come from the files, learning settings from the
+        configuration. A load that raises has changed nothing.
+
+        Raises:
+            BundleCorruptError: a file is missing or is not what `save` writes.
+            ConfigMismatchError: the saved policy has another shape.
+        """
+        ...
+
+    async def chain(self) -> tuple[int, str]:
+        """Number of groups trained so far, and the training chain (see `workers.chain`)."""
+        ...
+
+    async def close(self) -> None:
+        """Stop the worker; a second call is no error."""
+        ...

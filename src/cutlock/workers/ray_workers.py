@@ -1,0 +1,350 @@
+"""The torch workers as Ray actors, and the objects that front them in the controller.
+
+This is the only worker module that imports Ray. Fronts are built on the driver and may be
+handed to another actor; every actor asks Ray for one CPU. Tensors of weights go from the
+trainer to the generators through Ray's object store, not through the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, cast
+
+import ray.exceptions
+import torch
+
+import ray
+from cutlock.errors import ConfigError, CutlockError, WorkerError, WorkerTimeoutError
+from cutlock.plane.base import DataPlane
+from cutlock.workers.base import PolicyShape, Prompt, Rollouts, StepReport, Verifier
+from cutlock.workers.policy_files import TrainerState, read_state, write_state
+from cutlock.workers.torch_generator import TorchGenerator
+from cutlock.workers.torch_trainer import Learning, TorchTrainer, train_from_plane
+
+__all__ = ["RayGenerators", "RayTrainer", "RayWeights", "RayWorker"]
+
+
+@dataclass(frozen=True, slots=True)
+class RayWeights:
+    """Weights in Ray's object store; they live as long as the trainer's process."""
+
+    ref: Any
+    """Inside a record, because Ray replaces a bare reference argument by its value."""
+
+
+@dataclass(slots=True)
+class RayWorker:
+    """One actor as its front knows it."""
+
+    name: str
+    actor: Any
+    limit_s: float
+    """Limit of one call; the first call also waits for the actor's process to start."""
+    usable: bool = True
+    """False when it died, or missed weights that the others have."""
+    busy: int = 0
+    served: int = 0
+
+    async def call(
+        self, method: str, /, *arguments: object, stoppable: bool = False, **named: object
+    ) -> Any:
+        """Call an async method of the actor and await the answer.
+
+        When the caller is cancelled, the actor's task is awaited within the limit before the
+        cancellation goes on: what the actor does must not overtake what the caller does next.
+        A `stoppable` task is cancelled in the actor first, and when the limit passes.
+
+        Raises:
+            WorkerTimeoutError: no answer within `limit_s`.
+            WorkerError: the actor is gone, or the method raised something foreign; a
+                `CutlockError` arrives as it was raised.
+        """
+        ref = getattr(self.actor, method).remote(*arguments, **named)
+        answer = asyncio.ensure_future(ref)
+        answer.add_done_callback(_mark_retrieved)
+        try:
+            await asyncio.wait({answer}, timeout=self.limit_s)
+        except asyncio.CancelledError:
+            if stoppable:
+                ray.cancel(ref)
+            await asyncio.wait({answer}, timeout=self.limit_s)
+            raise
+        if not answer.done():
+            if stoppable:
+                ray.cancel(ref)
+            raise WorkerTimeoutError(
+                f"{self.name} did not answer {method} within {self.limit_s} s; "
+                "raise limit_s if the work takes that long, or see the worker's log"
+            )
+        try:
+            return answer.result()
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, CutlockError):
+                raise error.cause from error
+            raise WorkerError(
+                f"{self.name} failed in {method}: {error.cause!r}; "
+                "the worker's own traceback stands above this error"
+            ) from error
+        except ray.exceptions.RayActorError as error:
+            self.usable = False
+            raise WorkerError(
+                f"{self.name} died or was cut off before it answered {method}; see the worker's "
+                "log, then resume from the last bundle if no worker is left"
+            ) from error
+        except ray.exceptions.RayError as error:
+            raise WorkerError(
+                f"{self.name} gave no answer to {method}: {error}; see Ray's log"
+            ) from error
+
+    def kill(self) -> None:
+        """End the actor's process; a second call is no error."""
+        self.usable = False
+        ray.kill(self.actor)
+
+
+class _TrainerActor:
+    """A `TorchTrainer` with a plane client of its own, made when the first rows are read.
+
+    Not earlier: a restore refuses a plane that already has a client.
+    """
+
+    def __init__(
+        self,
+        shape: PolicyShape,
+        connect: Callable[[], Awaitable[DataPlane]],
+        seed: int,
+        learning: Learning | None,
+    ) -> None:
+        torch.set_num_threads(1)
+        self._core = TorchTrainer(shape, seed=seed, learning=learning)
+        self._connect = connect
+        self._plane: DataPlane | None = None
+        self._captured: TrainerState | None = None
+
+    async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
+        if self._plane is None:
+            self._plane = await self._connect()
+        return await train_from_plane(self._core, self._plane, step, groups)
+
+    async def weights(self) -> RayWeights:
+        return RayWeights(ray.put(self._core.weights()))
+
+    async def capture(self) -> None:
+        self._captured = self._core.capture()
+
+    async def write(self, directory: Path) -> None:
+        state, self._captured = self._captured, None
+        await asyncio.to_thread(write_state, directory, cast(TrainerState, state))
+
+    async def load(self, directory: Path) -> None:
+        self._core.restore(read_state(directory))
+
+    async def chain(self) -> tuple[int, str]:
+        return self._core.facts.trained_groups, self._core.facts.trained_chain
+
+    async def close(self) -> None:
+        if self._plane is not None:
+            await self._plane.close()
+
+
+class RayTrainer:
+    """`Trainer` in an actor of its own.
+
+    Every call ends within the worker's limit or raises `WorkerTimeoutError`; a dead actor is
+    a `WorkerError`. Calls are made from one event loop at a time.
+    """
+
+    def __init__(self, worker: RayWorker) -> None:
+        self._worker = worker
+        # Ray does not promise that calls to an async actor start in the order they are made.
+        self._turn = asyncio.Lock()
+
+    def __reduce__(self) -> tuple[type[RayTrainer], tuple[RayWorker]]:
+        """Travel without the lock, which belongs to one event loop."""
+        return RayTrainer, (self._worker,)
+
+    @classmethod
+    def start(
+        cls,
+        shape: PolicyShape,
+        connect: Callable[[], Awaitable[DataPlane]],
+        *,
+        seed: int = 0,
+        learning: Learning | None = None,
+        limit_s: float = 120.0,
+    ) -> Self:
+        """Start the actor.
+
+        Args:
+            shape: sizes of the policy.
+            connect: makes the actor's plane client, in the actor, before its first step with
+                groups; has to be picklable.
+            seed: draws the first weights.
+            learning: settings of objective and optimizer.
+            limit_s: limit of each call in seconds; the first one includes the actor's start.
+        """
+        actor = ray.remote(num_cpus=1)(_TrainerActor).remote(shape, connect, seed, learning)
+        return cls(RayWorker("trainer", actor, limit_s))
+
+    @property
+    def worker(self) -> RayWorker:
+        """The actor behind this front."""
+        return self._worker
+
+    async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
+        """Train once; see `Trainer.train`. A cancelled call still ends as a whole or not at all."""
+        async with self._turn:
+            return cast(StepReport, await self._worker.call("train", step, dict(groups)))
+
+    async def weights(self) -> object:
+        """A reference to a copy of the weights in the object store, a `RayWeights`."""
+        return await self._worker.call("weights")
+
+    async def save(self, directory: Path) -> None:
+        """Copy, then write while later steps may train; see `Trainer.save`.
+
+        The directory has to be the same one for the actor's machine.
+        """
+        async with self._turn:
+            await self._worker.call("capture")
+        await self._worker.call("write", directory)
+
+    async def load(self, directory: Path) -> None:
+        """Take over a saved trainer; see `Trainer.load`."""
+        async with self._turn:
+            await self._worker.call("load", directory)
+
+    async def chain(self) -> tuple[int, str]:
+        """Groups trained and chain; see `Trainer.chain`."""
+        return cast(tuple[int, str], await self._worker.call("chain"))
+
+    async def close(self) -> None:
+        """Close the actor's plane client, then end the actor."""
+        if self._worker.usable:
+            with contextlib.suppress(WorkerError):
+                await self._worker.call("close")
+        self._worker.kill()
+
+
+class _GeneratorActor:
+    """A `TorchGenerator` that can pretend to be as slow as a large one."""
+
+    def __init__(self, shape: PolicyShape, verifier: Verifier, token_delay_s: float) -> None:
+        torch.set_num_threads(1)
+        self._core = TorchGenerator(shape, verifier)
+        self._token_delay_s = token_delay_s
+
+    async def generate(self, prompt: Prompt, group_size: int, seed: int) -> Rollouts:
+        rollouts = self._core.generate(prompt, group_size=group_size, seed=seed)
+        # Siblings are decoded side by side, so the longest one decides.
+        longest = max(len(response) for response in rollouts.fields["response"])
+        await asyncio.sleep(self._token_delay_s * longest)
+        return rollouts
+
+    async def load_weights(self, weights: RayWeights, version: int) -> None:
+        self._core.load_weights(await weights.ref, version)
+
+
+class RayGenerators:
+    """`Generator` over a pool of actors; each call goes to the least busy usable one.
+
+    Every call ends within `limit_s` or raises `WorkerTimeoutError`; a dead actor is a
+    `WorkerError` once, and gets no further calls. So does one that failed to load weights:
+    its rollouts would be older than they say.
+    """
+
+    def __init__(self, workers: Sequence[RayWorker]) -> None:
+        self._workers = tuple(workers)
+
+    @classmethod
+    def start(
+        cls,
+        shape: PolicyShape,
+        verifier: Verifier,
+        *,
+        count: int,
+        limit_s: float = 120.0,
+        token_delay_s: float = 0.0,
+    ) -> Self:
+        """Start the actors.
+
+        Args:
+            shape: sizes of the policy.
+            verifier: rewards the responses, in the actor; has to be picklable.
+            count: number of actors.
+            limit_s: limit of each call in seconds; the first one includes the actor's start.
+            token_delay_s: simulated cost of decoding, in seconds per token of the longest
+                sibling; makes durations uneven, as those of large models are.
+
+        Raises:
+            ConfigError: `count` is below 1.
+        """
+        if count < 1:
+            raise ConfigError(f"count of generation workers is {count}; choose 1 or more")
+        remote = ray.remote(num_cpus=1)(_GeneratorActor)
+        return cls(
+            [
+                RayWorker(
+                    f"generator-{number}", remote.remote(shape, verifier, token_delay_s), limit_s
+                )
+                for number in range(count)
+            ]
+        )
+
+    @property
+    def workers(self) -> tuple[RayWorker, ...]:
+        """The actors behind this front, dead ones included."""
+        return self._workers
+
+    async def generate(self, prompt: Prompt, *, group_size: int, seed: int) -> Rollouts:
+        """Sample a group; see `Generator.generate`. A cancelled call is cancelled in the actor."""
+        # Ties go to the worker with fewer calls, so that a retry meets another worker.
+        worker = min(self._usable(), key=lambda candidate: (candidate.busy, candidate.served))
+        worker.busy += 1
+        worker.served += 1
+        try:
+            answer = await worker.call("generate", prompt, group_size, seed, stoppable=True)
+        finally:
+            worker.busy -= 1
+        return cast(Rollouts, answer)
+
+    async def load_weights(self, weights: object, version: int) -> None:
+        """Give the weights of a `RayTrainer` to every usable actor."""
+        usable = self._usable()
+        outcomes = await asyncio.gather(
+            *(worker.call("load_weights", weights, version) for worker in usable),
+            return_exceptions=True,
+        )
+        failed = [
+            (worker, outcome)
+            for worker, outcome in zip(usable, outcomes, strict=True)
+            if isinstance(outcome, BaseException)
+        ]
+        for worker, _ in failed:
+            worker.usable = False
+        if failed:
+            raise failed[0][1]
+
+    async def close(self) -> None:
+        """End all actors."""
+        for worker in self._workers:
+            worker.kill()
+
+    def _usable(self) -> list[RayWorker]:
+        usable = [worker for worker in self._workers if worker.usable]
+        if not usable:
+            names = ", ".join(worker.name for worker in self._workers)
+            raise WorkerError(
+                f"no generation worker is left of {names}; resume from the last bundle"
+            )
+        return usable
+
+
+def _mark_retrieved(answer: asyncio.Future[Any]) -> None:
+    """Keep asyncio from reporting the error of an answer that nobody waits for any more."""
+    if not answer.cancelled():
+        answer.exception()

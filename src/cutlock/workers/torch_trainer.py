@@ -1,0 +1,176 @@
+"""A policy-gradient trainer in torch, and its adapter for a controller in the same process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from cutlock.errors import BundleCorruptError, ConfigMismatchError
+from cutlock.plane.base import DataPlane, Fields
+from cutlock.workers.base import TRAINED_FIELDS, PolicyShape, StepReport
+from cutlock.workers.chain import extend_chain
+from cutlock.workers.policy import Policy, build_policy
+from cutlock.workers.policy_files import TrainerFacts, TrainerState, read_state, write_state
+
+__all__ = ["Learning", "LocalTrainer", "TorchTrainer", "train_from_plane"]
+
+
+class Learning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the objective and of Adam."""
+
+    rate: float = 5e-3
+    passes: int = 3
+    """Updates per training step, each over all its rows."""
+    clip: float = 0.4
+    """How far the importance ratio may leave 1 before a token stops pulling."""
+    grad_norm: float = 1.0
+    """Gradients longer than this are scaled down to it."""
+
+
+class TorchTrainer:
+    """Synchronous core: a policy, Adam, and the history of what was trained.
+
+    The objective is the clipped policy gradient: rollouts are as old as the gate window
+    allows, so each token is weighted by its probability now over its probability when it
+    was sampled. Equal seed and equal steps give bit-equal weights.
+    """
+
+    def __init__(
+        self, shape: PolicyShape, *, seed: int = 0, learning: Learning | None = None
+    ) -> None:
+        self._learning = learning or Learning()
+        self._policy = build_policy(shape, seed=seed)
+        self._optimizer = self._build_optimizer(self._policy)
+        self._facts = TrainerFacts(shape)
+
+    @property
+    def facts(self) -> TrainerFacts:
+        """Steps, groups and chain so far."""
+        return self._facts
+
+    def train(self, step: int, groups: Sequence[str], rows: Fields) -> StepReport:
+        """Learn from the rows of the named groups; rows have the fields `TRAINED_FIELDS`."""
+        report = self._learn(len(groups), rows) if groups else StepReport(0.0, 0.0, 0, 0, 0.0)
+        facts = self._facts
+        self._facts = msgspec.structs.replace(
+            facts,
+            step=facts.step + 1,
+            trained_groups=facts.trained_groups + len(groups),
+            trained_chain=extend_chain(facts.trained_chain, step, groups),
+        )
+        return report
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of the weights that later steps do not change."""
+        return {name: value.clone() for name, value in self._policy.state_dict().items()}
+
+    def capture(self) -> TrainerState:
+        """A copy of the whole trainer that later steps do not change."""
+        return TrainerState(
+            self.weights(), copy.deepcopy(self._optimizer.state_dict()), self._facts
+        )
+
+    def restore(self, state: TrainerState) -> None:
+        """Become the trainer that was captured; a call that raises has changed nothing.
+
+        The learning rate stays the configured one.
+
+        Raises:
+            ConfigMismatchError: the captured policy has another shape.
+            BundleCorruptError: weights or optimizer are not those of such a policy.
+        """
+        shape = self._facts.shape
+        if state.facts.shape != shape:
+            raise ConfigMismatchError(
+                f"the saved policy is {state.facts.shape}, the configured one {shape}; "
+                "resume with the task and policy sizes of the saved run"
+            )
+        policy = build_policy(shape, seed=0)
+        optimizer = self._build_optimizer(policy)
+        try:
+            policy.load_state_dict(state.weights)
+            optimizer.load_state_dict(copy.deepcopy(state.optimizer))
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise BundleCorruptError(
+                f"the saved weights or optimizer do not fit the policy {shape}: "
+                f"{' '.join(str(error).split())}; resume from another bundle"
+            ) from error
+        for group in optimizer.param_groups:
+            group["lr"] = self._learning.rate
+        self._policy, self._optimizer, self._facts = policy, optimizer, state.facts
+
+    def _build_optimizer(self, policy: Policy) -> torch.optim.Adam:
+        return torch.optim.Adam(policy.parameters(), lr=self._learning.rate)
+
+    def _learn(self, groups: int, rows: Fields) -> StepReport:
+        sampled = pad_sequence(list(rows["logprobs"]), batch_first=True)
+        advantages = torch.cat([value.reshape(1, 1) for value in rows["advantage"]])
+        rewards = torch.cat([value.reshape(1) for value in rows["reward"]])
+        low, high = 1 - self._learning.clip, 1 + self._learning.clip
+        for _ in range(self._learning.passes):
+            current, mask = self._policy.log_probs(rows["prompt"], rows["response"])
+            ratio = (current - sampled).exp()
+            gain = torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)
+            loss = -(gain * mask).sum() / mask.sum()
+            self._optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            norm = nn.utils.clip_grad_norm_(self._policy.parameters(), self._learning.grad_norm)
+            self._optimizer.step()
+        return StepReport(
+            loss=loss.item(),
+            reward_mean=rewards.mean().item(),
+            tokens=int(mask.sum()),
+            groups=groups,
+            grad_norm=norm.item(),
+        )
+
+
+async def train_from_plane(
+    core: TorchTrainer, plane: DataPlane, step: int, groups: Mapping[str, Sequence[str]]
+) -> StepReport:
+    """Read the rows of the groups and train on them.
+
+    Groups are taken in the order of their ids: sums of floats depend on the order, and a
+    resumed run may meet the same groups in another one.
+    """
+    ordered = sorted(groups)
+    keys = [key for group in ordered for key in groups[group]]
+    rows = await plane.get(keys, TRAINED_FIELDS) if keys else {}
+    return core.train(step, ordered, rows)
+
+
+class LocalTrainer:
+    """`Trainer` in the controller's process; it reads through a plane client of the caller's."""
+
+    def __init__(self, core: TorchTrainer, plane: DataPlane) -> None:
+        self._core = core
+        self._plane = plane
+
+    async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
+        """Train once; see `Trainer.train`."""
+        return await train_from_plane(self._core, self._plane, step, groups)
+
+    async def weights(self) -> object:
+        """A copy of the weights, by name."""
+        return self._core.weights()
+
+    async def save(self, directory: Path) -> None:
+        """Copy and write without suspending; see `Trainer.save`."""
+        write_state(directory, self._core.capture())
+
+    async def load(self, directory: Path) -> None:
+        """Take over a saved trainer; see `Trainer.load`."""
+        self._core.restore(read_state(directory))
+
+    async def chain(self) -> tuple[int, str]:
+        """Groups trained and chain; see `Trainer.chain`."""
+        return self._core.facts.trained_groups, self._core.facts.trained_chain
+
+    async def close(self) -> None:
+        """Nothing to stop; the plane client belongs to the caller."""

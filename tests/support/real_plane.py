@@ -1,0 +1,95 @@
+"""A real Ray with a real TransferQueue, shared by all tests of a session.
+
+Starting both takes some 12 s, so tests share one and put it back instead: a snapshot of the
+untouched store is loaded over whatever the last test left, which takes milliseconds and gives
+exactly the state of a new store. What a snapshot does not hold, the list of clients that have
+ever connected, is put back in the controller itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import transfer_queue as tq
+
+import ray
+from cutlock.plane.transfer_queue import TransferQueueBootstrap
+
+UNITS = 2
+
+
+class RealCluster:
+    """Ray on loopback, and at most one TransferQueue in it.
+
+    Args:
+        untouched: an empty directory for the snapshot of the untouched store.
+    """
+
+    def __init__(self, untouched: Path) -> None:
+        self._untouched = untouched / "store"
+        self._running: TransferQueueBootstrap | None = None
+        ray.init(
+            address="local",
+            num_cpus=16,  # logical: the actors of the tests hardly compute
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+        )
+
+    async def untouched_store(self) -> TransferQueueBootstrap:
+        """The bootstrap client of a store that is as good as new; no client may be at work."""
+        if self._running is None:
+            self._running = await TransferQueueBootstrap.start(UNITS)
+            await asyncio.to_thread(tq.save_checkpoint, self._untouched)
+        else:
+            await asyncio.to_thread(tq.load_checkpoint, self._untouched)
+        own = tq.get_client().storage_manager.storage_manager_id
+        self.in_controller(
+            lambda store: store._connected_storage_managers.intersection_update({own})
+        )
+        # A new client object: an earlier test may have made the old one unusable.
+        return TransferQueueBootstrap(self.controller, UNITS, 60.0)
+
+    @property
+    def controller(self) -> Any:
+        return ray.get_actor("TransferQueueController", namespace="transfer_queue")
+
+    def in_controller(self, question: Any) -> Any:
+        return ray.get(self.controller.__ray_call__.remote(question))
+
+    @contextmanager
+    def frozen_controller(self) -> Iterator[None]:
+        """The controller's process is stopped, and goes on at the end: nothing is answered."""
+        process = self.in_controller(lambda store: os.getpid())
+        os.kill(process, signal.SIGSTOP)
+        try:
+            while not _all_threads_stopped(process):
+                os.sched_yield()
+            yield
+        finally:
+            os.kill(process, signal.SIGCONT)
+
+    def kill_unit(self, unit: int) -> None:
+        """Kill one storage unit; only `stop_store` makes the store whole again."""
+        ray.kill(ray.get_actor(f"TransferQueueStorageUnit#{unit}"))
+
+    def stop_store(self) -> None:
+        """Stop the TransferQueue; the next test that needs one starts it."""
+        if self._running is not None:
+            asyncio.run(self._running.stop())
+            self._running = None
+
+    def shut_down(self) -> None:
+        self.stop_store()
+        ray.shutdown()
+
+
+def _all_threads_stopped(process: int) -> bool:
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
