@@ -116,7 +116,7 @@ ARGUMENTS: dict[Action, tuple[str, ...]] = {
     Action.PUBLISH_BUNDLE: ("step", "bundle"),
     Action.PRUNE_BUNDLES: ("bundles",),
     Action.FAIL_SAVE: ("step", "error"),
-    Action.VERIFY_BUNDLE: ("bundle", "step"),
+    Action.VERIFY_BUNDLE: ("bundle", "step", "incarnation", "log_records"),
     Action.LOAD_PLANE: ("rows",),
     Action.CONNECT_PLANE: (),
     Action.RESTORE_INDEX: ("groups",),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.real
 
-KEYS = ["g1:0", "g1:1"]
+READ, CLEARED = ["g1:0", "g1:1"], ["g2:0", "g2:1"]
 UNIT = r"storage unit TQ_STORAGE_UNIT_\w+ at 127\.0\.0\.1:\d+"
 
 
@@ -32,7 +32,7 @@ def broken_store(real_cluster: RealCluster) -> Iterator[None]:
     async def break_it() -> None:
         await real_cluster.untouched_store()
         plane = await TransferQueuePlane.connect("rollouts")
-        await plane.put(KEYS, {"tokens": [torch.arange(3), torch.arange(5)]})
+        await plane.put(READ + CLEARED, {"tokens": [torch.arange(3)] * 4})
         await plane.close()
 
     asyncio.run(break_it())
@@ -55,20 +55,20 @@ async def plane() -> DataPlane:
 
 async def test_a_get_names_the_unit(plane: DataPlane) -> None:
     with pytest.raises(PlaneError, match=f"^get of 2 keys failed: .*{UNIT}"):
-        await plane.get(KEYS, ["tokens"])
+        await plane.get(READ, ["tokens"])
     await plane.close()
 
 
 async def test_a_put_names_the_unit(plane: DataPlane) -> None:
     with pytest.raises(PlaneError, match=f"^put of 2 keys failed: .*{UNIT}"):
-        await plane.put(["g2:0", "g2:1"], {"tokens": [torch.arange(3)] * 2})
+        await plane.put(["g3:0", "g3:1"], {"tokens": [torch.arange(3)] * 2})
     await plane.close()
 
 
 async def test_a_clear_names_the_unit_and_frees_no_index(plane: DataPlane) -> None:
     with pytest.raises(PlaneError, match=f"^clear of 2 keys failed: .*{UNIT}"):
-        await plane.clear(KEYS)
-    assert set(await plane.list_keys()) >= set(KEYS)
+        await plane.clear(CLEARED)
+    assert set(await plane.list_keys()) >= set(CLEARED)
     await plane.close()
 
 

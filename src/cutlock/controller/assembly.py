@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlock.alphabet import Action
+from cutlock.bundle.publication import reclaim, scan, set_aside
 from cutlock.controller.config import RunConfig
 from cutlock.controller.core import Controller
 from cutlock.controller.restore import PlaneReady, connect_plane, restore_state
@@ -76,4 +77,12 @@ async def assemble(ready: PlaneReady, parts: Parts) -> Controller:
         stops=parts.stops,
     )
     restored = await restore_state(connected, state)
+    _take_over(parts.root, ready)
     return Controller(restored, parts.trainer, parts.generator, parts.identity, parts.root)
+
+
+def _take_over(root: Path, ready: PlaneReady) -> None:
+    """Remove what dead saves left, and set the bundles of a given-up timeline aside."""
+    reclaim(scan(root))
+    if ready.plan is not None:
+        set_aside(root, ready.plan.sequence, ready.plan.info.run_id)

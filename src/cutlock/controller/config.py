@@ -74,8 +74,8 @@ class PlaneConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Literal["transfer_queue", "memory"] = "transfer_queue"
     units: Positive = 2
     partition: str = "rollouts"
-    limit_s: Seconds = 60.0
-    """Longest time of one call."""
+    limit_s: Seconds = 120.0
+    """Longest time of one call; see `plane.transfer_queue.UNIT_LIMIT_S` before lowering it."""
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +84,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     generators: Positive = 2
     token_delay_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Simulated decoding time per token, slept in the generation workers."""
-    learning_rate: Annotated[float, msgspec.Meta(gt=0)] = 0.01
+    learning_rate: Annotated[float, msgspec.Meta(gt=0)] = 0.005
     limit_s: Seconds = 120.0
     """Longest time of one call to a worker."""
 

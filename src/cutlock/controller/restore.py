@@ -273,7 +273,13 @@ async def restore_state(connected: PlaneConnected, state: RunState) -> Restored:
         return Restored(_TOKEN, state, None)
     snapshot, events, stops = plan.snapshot, state.events, state.stops
     rows = sum(len(entry.row_keys) for entry in snapshot.index)
-    events.record(Action.VERIFY_BUNDLE, bundle=plan.bundle.name, step=snapshot.step)
+    events.record(
+        Action.VERIFY_BUNDLE,
+        bundle=plan.bundle.name,
+        step=snapshot.step,
+        incarnation=plan.info.incarnation,
+        log_records=plan.info.log_records,
+    )
     events.record(Action.LOAD_PLANE, rows=rows)
     events.record(Action.CONNECT_PLANE)
     owned = {entry.group_id for entry in snapshot.index}

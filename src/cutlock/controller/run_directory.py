@@ -1,14 +1,19 @@
 """The run directory: who the run is, its event logs, and its bundles.
 
     run.json                    identity, data set and first configuration
+    run.lock                    held by the controller while it runs
     events/incarnation-N.ndjson one log per start of the controller
     step_N/                     bundles
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import re
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -92,6 +97,26 @@ class RunDirectory:
     def next_incarnation(self) -> int:
         """Number of the next start, from 1; never used before, also not by a failed start."""
         return max(self.logs(), default=0) + 1
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only controller of this run; the lock ends with the process at the latest.
+
+        Raises:
+            ConfigError: another process holds it.
+        """
+        descriptor = os.open(self.root / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ConfigError(
+                    f"another controller runs in {self.root}; stop it first, or give this run "
+                    "a directory of its own"
+                ) from error
+            yield
+        finally:
+            os.close(descriptor)
 
     def log_path(self, incarnation: int) -> Path:
         """Where the log of that start goes."""

@@ -62,8 +62,13 @@ class TrainPump:
         self._state.changed.notify()
 
     async def run(self) -> str:
-        """Train to the end; return `max_steps` or `exhausted`."""
+        """Train to the end; return `max_steps` or `exhausted`.
+
+        The start is saved as well, so that there is always a bundle to resume from.
+        """
         state = self._state
+        self.busy = True
+        await self._saver.save()
         while not self._budget_used():
             self.busy = False
             entries = await self._next_groups()
@@ -99,8 +104,9 @@ class TrainPump:
         An empty list is a step whose groups were all lost: the version moves on without
         training, so that the gate does.
         """
-        await self._evict()
         while True:
+            # A group may turn stale before its commit, so this is not done once per step.
+            await self._evict()
             if self._save_requested:
                 self._save_requested = False
                 self.busy = True
@@ -111,10 +117,7 @@ class TrainPump:
             need, ready = self._choose()
             if len(ready) >= need:
                 return await self._select()
-            self.waiting_for = (
-                f"{need - len(self._state.buffer.ready())} more of {need} groups of step "
-                f"{self._state.step}"
-            )
+            self.waiting_for = f"{need} groups of step {self._state.step}"
             await self._state.changed.wait()
 
     def _finished(self) -> bool:

@@ -1,0 +1,77 @@
+"""The controller as a Ray actor: one process, one event loop, both pumps."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutlock.controller.assembly import Parts, assemble
+from cutlock.controller.config import RunConfig
+from cutlock.controller.core import Controller, RunReport, Status
+from cutlock.controller.restore import PlaneReady
+from cutlock.controller.run_directory import RunDirectory
+from cutlock.controller.save import RunIdentity
+from cutlock.events import EventLog
+from cutlock.plane.base import DataPlane
+from cutlock.stops import StopPoints
+from cutlock.workers.base import Generator, PromptSet, Trainer
+
+__all__ = ["ActorArguments", "ControllerActor"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorArguments:
+    """Everything that the driver has built, in one picklable argument."""
+
+    ready: PlaneReady
+    """Proof that the plane was restored before anything connects to it."""
+    config: RunConfig
+    prompts: PromptSet
+    connect: Callable[[], Awaitable[DataPlane]]
+    trainer: Trainer
+    generator: Generator
+    run_id: str
+    root: Path
+    stops: StopPoints
+
+
+class ControllerActor:
+    """Built empty, so that a failure of the run is the answer of `run`, not of the actor."""
+
+    def __init__(self) -> None:
+        self._controller: Controller | None = None
+
+    async def run(self, arguments: ActorArguments) -> RunReport:
+        """Restore and run to the end; raises what the run raises."""
+        directory = RunDirectory(arguments.root)
+        with directory.lock():
+            incarnation = directory.next_incarnation()
+            events = EventLog(directory.log_path(incarnation))
+            try:
+                self._controller = await assemble(
+                    arguments.ready,
+                    Parts(
+                        config=arguments.config,
+                        prompts=arguments.prompts,
+                        connect=arguments.connect,
+                        trainer=arguments.trainer,
+                        generator=arguments.generator,
+                        identity=RunIdentity(arguments.run_id, incarnation),
+                        root=arguments.root,
+                        events=events,
+                        stops=arguments.stops,
+                    ),
+                )
+                return await self._controller.run()
+            finally:
+                events.close()
+
+    async def status(self) -> Status | None:
+        """A look at the run; None while it is being restored."""
+        return self._controller.status() if self._controller else None
+
+    async def request_save(self) -> None:
+        """See `Controller.request_save`."""
+        if self._controller is not None:
+            self._controller.request_save()

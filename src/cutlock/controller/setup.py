@@ -1,0 +1,162 @@
+"""The driver's set-up: Ray, TransferQueue, workers, and the controller actor.
+
+Everything is built here and handed to the actor in one argument. The order is that of the
+restore: the bootstrap client loads the plane before any other client exists, the actor
+connects afterwards.
+
+Source: design, sections 10 and 11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+
+import ray
+import ray.exceptions
+
+from cutlock.controller.actor import ActorArguments, ControllerActor
+from cutlock.controller.assembly import build_prompts
+from cutlock.controller.config import RunConfig
+from cutlock.controller.core import RunReport, Status
+from cutlock.controller.restore import PlaneReady, ResumePlan, load_plane
+from cutlock.controller.run_directory import RunDirectory
+from cutlock.errors import CutlockError, WorkerError
+from cutlock.plane.transfer_queue import TransferQueueBootstrap, TransferQueuePlane
+from cutlock.stops import NO_STOPS, StopPoints
+from cutlock.workers.ray_workers import RayGenerators, RayTrainer
+from cutlock.workers.torch_trainer import Learning
+
+__all__ = ["run_on_ray"]
+
+_STATUS_PERIOD_S = 0.5
+
+
+async def run_on_ray(
+    directory: RunDirectory,
+    config: RunConfig,
+    plan: ResumePlan | None = None,
+    *,
+    stops: StopPoints = NO_STOPS,
+    watch: Callable[[str, Status | None], None] = lambda stage, status: None,
+) -> RunReport:
+    """Start a Ray and a TransferQueue of this run's own, run it to its end, stop both.
+
+    Args:
+        directory: of a run that exists.
+        plan: what to resume from; None starts afresh.
+        stops: handed to the controller; has to be picklable.
+        watch: told the stage, and the run's status about twice a second.
+
+    Raises:
+        WorkerError: the controller's process died.
+        CutlockError: what the run raised.
+    """
+    watch("starting Ray", None)
+    cpus = config.plane.units + config.workers.generators + 4
+    ray.init(
+        address="local",
+        num_cpus=max(16, cpus),  # logical; the actors of a small machine share its cores
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    try:
+        return await _run(directory, config, plan, stops, watch)
+    finally:
+        await asyncio.to_thread(ray.shutdown)
+
+
+async def _run(
+    directory: RunDirectory,
+    config: RunConfig,
+    plan: ResumePlan | None,
+    stops: StopPoints,
+    watch: Callable[[str, Status | None], None],
+) -> RunReport:
+    prompts = build_prompts(config)
+    connect = functools.partial(
+        TransferQueuePlane.connect, config.plane.partition, limit_s=config.plane.limit_s
+    )
+    # Actors take seconds to come up and do not touch the plane by themselves.
+    trainer = RayTrainer.start(
+        prompts.shape,
+        connect,
+        seed=config.seed,
+        learning=Learning(rate=config.workers.learning_rate),
+        limit_s=config.workers.limit_s,
+    )
+    generators = RayGenerators.start(
+        prompts.shape,
+        prompts,
+        count=config.workers.generators,
+        limit_s=config.workers.limit_s,
+        token_delay_s=config.workers.token_delay_s,
+    )
+    controller = ray.remote(num_cpus=1, max_concurrency=8)(ControllerActor).remote()
+    watch("starting TransferQueue", None)
+    bootstrap = await TransferQueueBootstrap.start(
+        config.plane.units, limit_s=config.plane.limit_s
+    )
+    try:
+        ready = await _restore(plan, bootstrap, trainer, watch)
+        watch("starting the controller", None)
+        arguments = ActorArguments(
+            ready=ready,
+            config=config,
+            prompts=prompts,
+            connect=connect,
+            trainer=trainer,
+            generator=generators,
+            run_id=directory.facts().run_id,
+            root=directory.root,
+            stops=stops,
+        )
+        return await _follow(controller, arguments, watch)
+    finally:
+        watch("stopping", None)
+        # Whatever failed is reported already; what does not stop ends with Ray.
+        await asyncio.gather(
+            generators.close(), trainer.close(), bootstrap.stop(), return_exceptions=True
+        )
+
+
+async def _restore(
+    plan: ResumePlan | None,
+    bootstrap: TransferQueueBootstrap,
+    trainer: RayTrainer,
+    watch: Callable[[str, Status | None], None],
+) -> PlaneReady:
+    if plan is not None:
+        watch(f"restoring {plan.bundle.name}", None)
+        await trainer.load(plan.policy_directory)
+    return await load_plane(plan, bootstrap)
+
+
+async def _follow(
+    controller: ray.actor.ActorHandle,
+    arguments: ActorArguments,
+    watch: Callable[[str, Status | None], None],
+) -> RunReport:
+    """Wait for the run and report its status meanwhile."""
+    run = asyncio.wrap_future(controller.run.remote(arguments).future())
+    try:
+        while not run.done():
+            await asyncio.wait({run}, timeout=_STATUS_PERIOD_S)
+            if not run.done():
+                status = asyncio.wrap_future(controller.status.remote().future())
+                await asyncio.wait({run, status}, return_when=asyncio.FIRST_COMPLETED)
+                if status.done() and status.exception() is None:
+                    watch("running", status.result())
+        report: RunReport = run.result()
+        return report
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, CutlockError):
+            raise error.cause from error
+        raise WorkerError(f"the controller failed: {error.cause!r}") from error
+    except ray.exceptions.RayError as error:
+        raise WorkerError(
+            "the controller's process died; resume the run with `cutlock resume "
+            f"{arguments.root}`"
+        ) from error
