@@ -120,9 +120,7 @@ class _Section:
         future.add_done_callback(self._effects.discard)
         cancelled = await _until_done(future)
         if cancelled is not None:
-            if not future.cancelled():
-                future.exception()  # retrieved: the cancellation is what the caller hears of
-            raise cancelled
+            raise cancelled from None if future.cancelled() else future.exception()
         return future.result()
 
     async def _end_effects(self) -> asyncio.CancelledError | None:
@@ -144,7 +142,8 @@ class _Section:
         _held.set(() if held == (self,) else tuple(s for s in held if s is not self))
 
 
-_NEW, _LIVE, _DEAD = range(3)
+_NEW, _WAITING, _LIVE, _DEAD = range(4)
+_STATES = ("new", "waiting", "live", "dead")
 
 
 async def _until_done(future: asyncio.Future[T]) -> asyncio.CancelledError | None:
@@ -170,7 +169,7 @@ class Slot(_Section):
         self.kind = kind
 
     def __repr__(self) -> str:
-        return f"<{('new', 'live', 'dead')[self._state]} slot {self.kind!r}>"
+        return f"<{_STATES[self._state]} slot {self.kind!r}>"
 
     async def __aenter__(self) -> Slot:
         barrier = self._barrier
@@ -203,7 +202,7 @@ class Slot(_Section):
         barrier._slots -= 1
         if barrier._queue:
             barrier._hand_over()
-        if cancelled is not None and exc is None:
+        if cancelled is not None and not isinstance(exc, asyncio.CancelledError):
             raise cancelled
 
 
@@ -221,7 +220,7 @@ class Cut(_Section):
         self._left_at = 0.0
 
     def __repr__(self) -> str:
-        return f"<{('new', 'live', 'dead')[self._state]} cut>"
+        return f"<{_STATES[self._state]} cut>"
 
     def settled(self) -> None:
         """Say that the save which this cut belongs to is over; sets `timing.asynchronous`."""
@@ -258,7 +257,7 @@ class Cut(_Section):
         barrier._open = None
         if barrier._queue:
             barrier._hand_over()
-        if cancelled is not None and exc is None:
+        if cancelled is not None and not isinstance(exc, asyncio.CancelledError):
             raise cancelled
 
 
@@ -368,9 +367,11 @@ class Barrier:
             for watcher in self._cut_watchers:
                 if not watcher.done():
                     watcher.set_result(None)
+        section._state = _WAITING
         try:
             await place
-        except asyncio.CancelledError:
+        except BaseException:
+            section._state = _DEAD
             if place.done() and not place.cancelled():
                 # Handed over and cancelled in the same turn of the loop: give it back.
                 if isinstance(section, Slot):

@@ -169,8 +169,7 @@ class ReplayBuffer:
         record = self._ledger[group_id]
         attempt = self._reserved[group_id]
         keys = tuple(
-            f"{self._lineage}/{group_id}/{attempt}/{sibling}"
-            for sibling in range(self._group_size)
+            f"{self._lineage}/{group_id}/{attempt}/{sibling}" for sibling in range(self._group_size)
         )
         self._committing.add(group_id)
         try:
@@ -218,9 +217,7 @@ class ReplayBuffer:
             ) from error
         self._events.record(Action.ROLLBACK_GROUP, group=group_id, attempt=attempt)
 
-    def _enter(
-        self, record: LedgerRecord, keys: tuple[str, ...], end_weight: int
-    ) -> IndexEntry:
+    def _enter(self, record: LedgerRecord, keys: tuple[str, ...], end_weight: int) -> IndexEntry:
         if record.dispatch_index is None or record.start_weight is None:
             raise InvariantError(f"group {record.group_id!r} was never admitted: {record}")
         entry = IndexEntry(

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 __all__ = [
-    "Snapshot",
     "IndexEntry",
     "LedgerRecord",
     "LoaderState",
     "Occurrence",
     "Phase",
+    "Snapshot",
     "canonical_json",
     "digest_of",
 ]
@@ -122,6 +122,3 @@ def canonical_json(value: object) -> bytes:
 def digest_of(value: object) -> str:
     """sha256 hex of the canonical encoding."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
-
-
-Cut = Snapshot

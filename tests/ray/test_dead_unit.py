@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,29 +47,28 @@ def broken_store(real_cluster: RealCluster) -> Iterator[None]:
 
 
 @pytest.fixture
-async def plane() -> DataPlane:
+async def plane() -> AsyncIterator[DataPlane]:
     from cutlock.plane.transfer_queue import TransferQueuePlane
 
-    return await TransferQueuePlane.connect("rollouts")
+    connected = await TransferQueuePlane.connect("rollouts")
+    yield connected
+    await connected.close()
 
 
 async def test_a_get_names_the_unit(plane: DataPlane) -> None:
     with pytest.raises(PlaneError, match=f"^get of 2 keys failed: .*{UNIT}"):
         await plane.get(READ, ["tokens"])
-    await plane.close()
 
 
 async def test_a_put_names_the_unit(plane: DataPlane) -> None:
     with pytest.raises(PlaneError, match=f"^put of 2 keys failed: .*{UNIT}"):
         await plane.put(["g3:0", "g3:1"], {"tokens": [torch.arange(3)] * 2})
-    await plane.close()
 
 
 async def test_a_clear_names_the_unit_and_frees_no_index(plane: DataPlane) -> None:
     with pytest.raises(PlaneError, match=f"^clear of 2 keys failed: .*{UNIT}"):
         await plane.clear(CLEARED)
     assert set(await plane.list_keys()) >= set(CLEARED)
-    await plane.close()
 
 
 async def test_a_snapshot_fails_and_gets_no_stamp(plane: DataPlane, tmp_path: Path) -> None:
@@ -77,4 +76,3 @@ async def test_a_snapshot_fails_and_gets_no_stamp(plane: DataPlane, tmp_path: Pa
     with pytest.raises(PlaneError, match=r"^snapshot_rows failed: .*TQ_STORAGE_UNIT_"):
         await plane.snapshot_rows(tmp_path, stamp_for(plane.info))
     assert not (tmp_path / STAMP_FILE).exists()
-    await plane.close()

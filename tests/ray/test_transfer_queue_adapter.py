@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,6 +98,22 @@ async def test_closing_gives_up_a_put_that_never_ends(
         with pytest.raises(PlaneTimeoutError, match="close: 1 puts or clears"):
             await plane.close()
     assert await (await store.connect()).list_keys() in ([], KEYS)
+
+
+def test_a_client_that_is_forgotten_with_its_loop_does_not_hang_the_collector(
+    real_cluster: RealCluster,
+) -> None:
+    from cutlock.plane.transfer_queue import TransferQueuePlane
+
+    async def put_and_forget() -> None:
+        await real_cluster.untouched_store()
+        plane = await TransferQueuePlane.connect("rollouts")
+        await plane.put(KEYS, ROWS)
+        circle: list[object] = [plane]
+        circle.append(circle)
+
+    asyncio.run(put_and_forget())
+    gc.collect()
 
 
 async def test_connecting_to_a_store_that_does_not_answer_is_bounded(

@@ -21,6 +21,7 @@ def no_store(real_cluster: RealCluster) -> None:
 
 async def test_connecting_says_what_to_start_and_starts_nothing() -> None:
     import ray
+
     from cutlock.plane.transfer_queue import TransferQueuePlane
 
     with pytest.raises(ConnectError, match=r"TransferQueueBootstrap\.start"):

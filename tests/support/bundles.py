@@ -19,7 +19,7 @@ from cutlock.bundle.manifest import FileRecord, decode_manifest, encode_manifest
 from cutlock.bundle.writing import BundleWriter
 from cutlock.plane.base import PlaneInfo, write_stamp
 from cutlock.records import (
-    Cut,
+    Snapshot,
     IndexEntry,
     LedgerRecord,
     LoaderState,
@@ -67,8 +67,8 @@ def reserved(number: int, **changes: Any) -> LedgerRecord:
     return msgspec.structs.replace(LedgerRecord(f"p{number}@0", 2, prompt(number)), **changes)
 
 
-def sample_cut(step: int = 7, **changes: Any) -> Cut:
-    cut = Cut(
+def sample_cut(step: int = 7, **changes: Any) -> Snapshot:
+    cut = Snapshot(
         step=step,
         version=step,
         cursor=step + 1,
@@ -83,7 +83,7 @@ def sample_cut(step: int = 7, **changes: Any) -> Cut:
     return msgspec.structs.replace(cut, **changes)
 
 
-def sample_info(cut: Cut, run_id: str = "run", **changes: Any) -> TrainingInfo:
+def sample_info(cut: Snapshot, run_id: str = "run", **changes: Any) -> TrainingInfo:
     config = {"prompts_per_step": 4, "sampler": {"name": "in_order", "window": 1}}
     info = TrainingInfo(
         run_id=run_id,
@@ -106,7 +106,7 @@ def sample_info(cut: Cut, run_id: str = "run", **changes: Any) -> TrainingInfo:
     return msgspec.structs.replace(info, **changes)
 
 
-def fill(writer: BundleWriter, cut: Cut, info: TrainingInfo) -> None:
+def fill(writer: BundleWriter, cut: Snapshot, info: TrainingInfo) -> None:
     """Write every part of a bundle; the trainer's and the plane's behind the writer's back."""
     sidecars = encode_sidecars(cut)
     writer.directory(POLICY)
@@ -126,7 +126,7 @@ def save(
     step: int = 7,
     *,
     run_id: str = "run",
-    cut: Cut | None = None,
+    cut: Snapshot | None = None,
     fs: FileSystem = REAL,
     **changes: Any,
 ) -> Path:

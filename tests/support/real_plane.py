@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import ray
 import transfer_queue as tq
 
-import ray
 from cutlock.plane.transfer_queue import TransferQueueBootstrap
 
 UNITS = 2

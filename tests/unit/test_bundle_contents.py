@@ -40,7 +40,7 @@ from cutlock.bundle.contents import (
 from cutlock.bundle.manifest import decode_manifest, encode_manifest
 from cutlock.bundle.verification import verify
 from cutlock.errors import BundleCorruptError, InvariantError, SaveError
-from cutlock.records import Cut, LoaderState, Phase
+from cutlock.records import Snapshot, LoaderState, Phase
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_cut_comes_back_equal(bundle: Path) -> None:
 
 
 def test_an_empty_cut_comes_back_equal(tmp_path: Path) -> None:
-    cut = Cut(0, 0, -1, 0, LoaderState(0, 0, False, None), (), (), (), (), 0)
+    cut = Snapshot(0, 0, -1, 0, LoaderState(0, 0, False, None), (), (), (), (), 0)
     assert decode_cut(verify(save(tmp_path, 0, cut=cut))) == cut
 
 

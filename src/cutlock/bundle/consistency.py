@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cutlock.bundle.artifacts import INDEX, LEDGER, LOADER, RESERVE, TRAINING_INFO
 from cutlock.errors import InvariantError
-from cutlock.records import Cut, IndexEntry, LedgerRecord, Phase
+from cutlock.records import IndexEntry, LedgerRecord, Phase, Snapshot
 
 __all__ = ["Problem", "problems", "require_consistent"]
 
@@ -24,7 +24,7 @@ class Problem:
     what: str
 
 
-def require_consistent(cut: Cut) -> None:
+def require_consistent(cut: Snapshot) -> None:
     """Refuse to write a cut that no restore would take.
 
     Raises:
@@ -37,7 +37,7 @@ def require_consistent(cut: Cut) -> None:
         )
 
 
-def problems(cut: Cut) -> Iterator[Problem]:
+def problems(cut: Snapshot) -> Iterator[Problem]:
     """Everything in `cut` that the protocol forbids."""
     yield from _counters(cut)
     yield from _owners(cut)
@@ -46,7 +46,7 @@ def problems(cut: Cut) -> Iterator[Problem]:
     yield from _dispatch(cut)
 
 
-def _counters(cut: Cut) -> Iterator[Problem]:
+def _counters(cut: Snapshot) -> Iterator[Problem]:
     counters = (
         (TRAINING_INFO, "step", cut.step, 0),
         (TRAINING_INFO, "version", cut.version, 0),
@@ -67,7 +67,7 @@ def _counters(cut: Cut) -> Iterator[Problem]:
             yield Problem(LEDGER, f"shortfall of step {step} is {count}, below 1")
 
 
-def _owners(cut: Cut) -> Iterator[Problem]:
+def _owners(cut: Snapshot) -> Iterator[Problem]:
     owner: dict[str, str] = {}
     for file, group_id in (
         *((INDEX, entry.group_id) for entry in cut.index),
@@ -85,7 +85,7 @@ def _owners(cut: Cut) -> Iterator[Problem]:
             yield Problem(file, f"group {group_id!r} is of the occurrence {key!r}")
 
 
-def _rows(cut: Cut) -> Iterator[Problem]:
+def _rows(cut: Snapshot) -> Iterator[Problem]:
     group_of: dict[str, str] = {}
     for entry in cut.index:
         if not entry.row_keys:
@@ -98,7 +98,7 @@ def _rows(cut: Cut) -> Iterator[Problem]:
             group_of[key] = entry.group_id
 
 
-def _phases(cut: Cut) -> Iterator[Problem]:
+def _phases(cut: Snapshot) -> Iterator[Problem]:
     for record in cut.ledger:
         who = f"group {record.group_id!r} is {record.phase}"
         match record.phase:
@@ -112,7 +112,7 @@ def _phases(cut: Cut) -> Iterator[Problem]:
                         yield Problem(LEDGER, f"{who} without {name}")
 
 
-def _dispatch(cut: Cut) -> Iterator[Problem]:
+def _dispatch(cut: Snapshot) -> Iterator[Problem]:
     entries: tuple[IndexEntry | LedgerRecord, ...] = (*cut.index, *cut.ledger)
     for entry in entries:
         file = LEDGER if isinstance(entry, LedgerRecord) else INDEX

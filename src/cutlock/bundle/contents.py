@@ -1,4 +1,4 @@
-"""What the files of a bundle hold, and the way from a `Cut` to them and back.
+"""What the files of a bundle hold, and the way from a `Snapshot` to them and back.
 
 The four sidecars are msgpack: a header with schema, artifact and cut_id, and one payload.
 `training_info.json` holds the rest of the cut and what a person wants to read. Nothing here
@@ -28,7 +28,7 @@ from cutlock.bundle.strict import corrupt, decode_json, decode_msgpack
 from cutlock.bundle.verification import VerifiedBundle
 from cutlock.errors import SaveError
 from cutlock.plane.base import PlaneInfo, PlaneStamp
-from cutlock.records import Cut, IndexEntry, LedgerRecord, LoaderState, Occurrence, digest_of
+from cutlock.records import IndexEntry, LedgerRecord, LoaderState, Occurrence, Snapshot, digest_of
 
 __all__ = [
     "SCHEMA",
@@ -108,7 +108,7 @@ class _Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     user_metadata: PlaneStamp
 
 
-def encode_sidecars(cut: Cut) -> dict[str, bytes]:
+def encode_sidecars(cut: Snapshot) -> dict[str, bytes]:
     """The four sidecars by file name; equal cuts give equal bytes.
 
     Raises:
@@ -136,7 +136,7 @@ def encode_training_info(info: TrainingInfo) -> bytes:
     return msgspec.json.format(msgspec.json.encode(info, order="sorted"), indent=2) + b"\n"
 
 
-def plane_stamp(cut: Cut, sidecars: Mapping[str, bytes], plane: PlaneInfo) -> PlaneStamp:
+def plane_stamp(cut: Snapshot, sidecars: Mapping[str, bytes], plane: PlaneInfo) -> PlaneStamp:
     """The stamp that binds a snapshot of the plane to `cut` and to its encoded sidecars."""
     return PlaneStamp(
         cut_id=cut.cut_id,
@@ -170,7 +170,7 @@ def read_training_info(bundle: VerifiedBundle) -> TrainingInfo:
     return info
 
 
-def decode_cut(bundle: VerifiedBundle) -> Cut:
+def decode_cut(bundle: VerifiedBundle) -> Snapshot:
     """Read the cut back, and show that all artifacts are of this one cut.
 
     Source: spec action `VerifyBundle`; design, sections 9 and 10.
@@ -184,7 +184,7 @@ def decode_cut(bundle: VerifiedBundle) -> Cut:
     spare_pool = _unpack(bundle, RESERVE, Sidecar[tuple[Occurrence, ...]])
     index = _unpack(bundle, INDEX, Sidecar[tuple[IndexEntry, ...]])
     recovery = _unpack(bundle, LEDGER, Sidecar[Recovery])
-    cut = Cut(
+    cut = Snapshot(
         step=info.step,
         version=info.version,
         cursor=info.cursor,
@@ -235,7 +235,7 @@ def _unpack(bundle: VerifiedBundle, name: str, kind: type[Sidecar[T]]) -> T:
     return sidecar.payload
 
 
-def _check_stamp(bundle: VerifiedBundle, cut: Cut, info: TrainingInfo) -> None:
+def _check_stamp(bundle: VerifiedBundle, cut: Snapshot, info: TrainingInfo) -> None:
     if info.plane is None:
         raise corrupt(bundle.path, TRAINING_INFO, "rows is true, and plane is null")
     expected = plane_stamp(cut, {LEDGER: bundle.read(LEDGER)}, info.plane)

@@ -94,6 +94,14 @@ class ResumePlan(_Stage):
         return self.bundle / DATA_PLANE if self.snapshot.index else None
 
     @property
+    def finished(self) -> bool:
+        """Whether nothing is left to train: no launch is needed to find that out."""
+        cut, budget = self.snapshot, self.config.max_steps
+        served = cut.loader.epoch >= self.config.epochs
+        idle = not (cut.ledger or cut.index or cut.spare_pool)
+        return (served and idle) or (budget is not None and cut.step >= budget)
+
+    @property
     def policy_directory(self) -> Path:
         """Verified files of the trainer."""
         return self.bundle / POLICY
@@ -193,9 +201,10 @@ def _with_way_out(error: BundleCorruptError, bundle: Path) -> BundleCorruptError
             continue
         return BundleCorruptError(
             f"{error}; the last bundle that verifies is {other.path.name}: resume with "
-            f"--bundle {other.path.name}"
+            f"--bundle {other.path.name}",
+            bundle,
         )
-    return BundleCorruptError(f"{error}; no other bundle in {bundle.parent} verifies")
+    return BundleCorruptError(f"{error}; no other bundle in {bundle.parent} verifies", bundle)
 
 
 def _require_same_prompts(snapshot: Snapshot, saved: PromptSet, now: PromptSet) -> None:

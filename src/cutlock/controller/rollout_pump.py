@@ -90,9 +90,7 @@ class RolloutPump:
                 state.events.record(Action.FILL_SPARE_POOL, **_served(batch))
             else:
                 admission_id = state.ledger.reserve(slot, batch.occurrences)
-                state.events.record(
-                    Action.RESERVE_BATCH, admission=admission_id, **_served(batch)
-                )
+                state.events.record(Action.RESERVE_BATCH, admission=admission_id, **_served(batch))
             if batch.ends_epoch:
                 state.events.record(Action.RAISE_EPOCH, epoch=state.loader.epoch)
             return admission_id
@@ -216,9 +214,7 @@ class RolloutPump:
             async with self._in_flight:
                 fields = await self._generate(record, attempt)
             async with state.barrier.mutation("group_commit") as slot:
-                await state.buffer.commit(
-                    slot, group_id, fields, end_weight=state.version.value
-                )
+                await state.buffer.commit(slot, group_id, fields, end_weight=state.version.value)
                 state.commits += 1
         except (WorkerError, PlaneError) as error:
             state.events.record(

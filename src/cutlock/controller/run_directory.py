@@ -1,9 +1,9 @@
 """The run directory: who the run is, its event logs, and its bundles.
 
-    run.json                    identity, data set and first configuration
-    run.lock                    held by the controller while it runs
-    events/incarnation-N.ndjson one log per start of the controller
-    step_N/                     bundles
+run.json                    identity, data set and first configuration
+run.lock                    held by the controller while it runs
+events/incarnation-N.ndjson one log per start of the controller
+step_N/                     bundles
 """
 
 from __future__ import annotations

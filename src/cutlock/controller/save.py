@@ -22,6 +22,7 @@ import msgspec
 from cutlock.alphabet import Action
 from cutlock.barrier import Cut
 from cutlock.bundle.artifacts import DATA_PLANE, POLICY, TRAINING_INFO
+from cutlock.bundle.consistency import require_consistent
 from cutlock.bundle.contents import (
     TrainingInfo,
     encode_sidecars,
@@ -39,7 +40,7 @@ from cutlock.errors import (
     WorkerError,
 )
 from cutlock.records import IndexEntry, LedgerRecord, Phase, Snapshot
-from cutlock.workers.base import Trainer
+from cutlock.workers.base import POLICY_FILES, Trainer
 
 __all__ = ["RunIdentity", "SaveTiming", "Saver", "given_back", "package_versions"]
 
@@ -128,7 +129,8 @@ class Saver:
         Nothing is done if this step is saved already.
 
         Raises:
-            InvariantError: the state is not one that may be saved; the run must end.
+            InvariantError: the state is not one that may be saved; the run must end, and
+                resumes from the last bundle.
             SaveError: the configured number of saves in a row has failed.
         """
         step = self._state.step
@@ -191,6 +193,7 @@ class Saver:
             state.events.record(Action.OPEN_CUT, step=step)
             log_records = state.events.count
             snapshot = await self._read(cut, rows=rows)
+            require_consistent(snapshot)
             sidecars = encode_sidecars(snapshot)
             if plane_path is not None:
                 await self._save_plane(cut, snapshot, sidecars, plane_path)
@@ -225,7 +228,10 @@ class Saver:
         state.events.record(Action.WRITE_SIDECARS, step=step)
         await state.stops.reach(Action.WRITE_MANIFEST, step=step)
         await self._in_thread(
-            "sealing the bundle", lambda: writer.seal(snapshot.cut_id, rows=rows)
+            "sealing the bundle",
+            lambda: writer.seal(
+                snapshot.cut_id, rows=rows, parts=[f"{POLICY}/{name}" for name in POLICY_FILES]
+            ),
         )
         state.events.record(Action.WRITE_MANIFEST, step=step)
         # The cut's past must be as durable as the bundle that refers to it.
@@ -313,9 +319,7 @@ class Saver:
         The work itself cannot be stopped; what it leaves behind is debris that the next
         start reclaims.
         """
-        return await _within(
-            self._state.config.checkpoint.limit_s, what, asyncio.to_thread(work)
-        )
+        return await _within(self._state.config.checkpoint.limit_s, what, asyncio.to_thread(work))
 
 
 async def _within(limit_s: float, what: str, work: Awaitable[T]) -> T:

@@ -96,9 +96,7 @@ async def _run(
     )
     controller = ray.remote(num_cpus=1, max_concurrency=8)(ControllerActor).remote()
     watch("starting TransferQueue", None)
-    bootstrap = await TransferQueueBootstrap.start(
-        config.plane.units, limit_s=config.plane.limit_s
-    )
+    bootstrap = await TransferQueueBootstrap.start(config.plane.units, limit_s=config.plane.limit_s)
     try:
         ready = await _restore(plan, bootstrap, trainer, watch)
         watch("starting the controller", None)
@@ -157,6 +155,5 @@ async def _follow(
         raise WorkerError(f"the controller failed: {error.cause!r}") from error
     except ray.exceptions.RayError as error:
         raise WorkerError(
-            "the controller's process died; resume the run with `cutlock resume "
-            f"{arguments.root}`"
+            f"the controller's process died; resume the run with `cutlock resume {arguments.root}`"
         ) from error

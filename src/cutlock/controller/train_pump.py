@@ -172,11 +172,11 @@ class TrainPump:
             await self._write_advantages(step, entries)
             await state.stops.reach(Action.TRAIN_STEP, step=step)
             report = await self._trainer.train(step, {e.group_id: e.row_keys for e in entries})
-            state.events.record(
-                Action.TRAIN_STEP, step=step, groups=[e.group_id for e in entries]
-            )
+            state.events.record(Action.TRAIN_STEP, step=step, groups=[e.group_id for e in entries])
             self.history.append(
-                TrainedStep(step, report, state.version.value - min(e.start_weight for e in entries))
+                TrainedStep(
+                    step, report, state.version.value - min(e.start_weight for e in entries)
+                )
             )
             async with state.barrier.mutation("clear") as slot:
                 await state.buffer.clear_claimed(slot, step)

@@ -37,6 +37,7 @@ from typing import Any, TypeVar
 os.environ.setdefault("TQ_SIMPLE_STORAGE_SEND_RECV_TIMEOUT", "30")
 os.environ.setdefault("TQ_NUM_THREADS", str(min(8, max(1, (os.cpu_count() or 1) // 2))))
 
+import ray
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
@@ -47,7 +48,6 @@ from transfer_queue.storage.managers import (
     StorageManagerFactory,
 )
 
-import ray
 from cutlock.errors import (
     ConnectError,
     PlaneError,
@@ -108,6 +108,10 @@ _CONTROLLER = "TransferQueueController"
 _NAMESPACE = "transfer_queue"
 _BACKEND = "SimpleStorage"
 _STRICT_BACKEND = "CutlockSimpleStorage"
+
+# A client that becomes garbage instead waits, inside the collector and for ever, for its own
+# sockets, which are garbage together with it.
+_open_clients: set[Any] = set()
 
 
 @StorageManagerFactory.register(_STRICT_BACKEND)
@@ -576,13 +580,15 @@ def _client_for(config: Any) -> Any:
     try:
         client.initialize_storage_manager(_STRICT_BACKEND, config.backend[_BACKEND])
     except BaseException:
-        _close_client(client)
+        client.close()
         raise
+    # _open_clients.add(client)
     return client
 
 
 def _close_client(client: Any) -> None:
     client.close()
+    _open_clients.discard(client)
 
 
 def _stop() -> None:

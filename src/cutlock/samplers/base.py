@@ -26,8 +26,8 @@ __all__ = [
     "GatedSampler",
     "GroupView",
     "Sampler",
-    "TransactionalAdmissionSampler",
     "TrainerVersion",
+    "TransactionalAdmissionSampler",
 ]
 
 

@@ -62,6 +62,4 @@ class CustomConfig(
     """Keyword arguments of the class, after the barrier."""
 
 
-SamplerConfig = (
-    WindowedConfig | ReadyFirstConfig | WeightFifoConfig | InOrderConfig | CustomConfig
-)
+SamplerConfig = WindowedConfig | ReadyFirstConfig | WeightFifoConfig | InOrderConfig | CustomConfig

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
 
+import ray
 import ray.exceptions
 import torch
 
-import ray
 from cutlock.errors import ConfigError, CutlockError, WorkerError, WorkerTimeoutError
 from cutlock.plane.base import DataPlane
 from cutlock.workers.base import PolicyShape, Prompt, Rollouts, StepReport, Verifier

@@ -1,0 +1,5 @@
+"""`python -m cutlock`."""
+
+from cutlock.cli import main
+
+main(prog_name="cutlock")

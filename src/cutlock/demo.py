@@ -1,0 +1,140 @@
+"""The demo: a run that is killed three times, resumed each time, and audited.
+
+Every start is a process of its own, as it would be on a cluster; what one leaves behind for
+the next is on disk.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from cutlock.audit import Audit, audit_run
+from cutlock.controller.config import RunConfig
+from cutlock.controller.run_directory import RunDirectory
+from cutlock.errors import ConfigError, CutlockError
+
+__all__ = ["DEMO_CONFIG", "DEMO_KILLS", "DemoReport", "Start", "run_demo"]
+
+DEMO_CONFIG = Path(__file__).parent / "configs" / "demo.toml"
+
+DEMO_KILLS = ("SavePlane:3", "PublishBundle:2", "CommitGroup:30")
+"""Inside the exclusive window; between snapshot and publication; between put and commit."""
+
+_LIMIT_S = 240.0
+
+
+class Start(msgspec.Struct, frozen=True):
+    """One start of the controller."""
+
+    command: str
+    kill: str | None
+    ended: str
+    seconds: float
+
+
+class DemoReport(msgspec.Struct, frozen=True):
+    """What one demo did."""
+
+    sampler: str
+    starts: tuple[Start, ...]
+    reward_first: float | None
+    reward_last: float | None
+    audit: Audit
+
+
+def run_demo(
+    config: RunConfig,
+    sampler: str,
+    out: Path,
+    show: Callable[[str, str], None],
+    kills: Sequence[str] = DEMO_KILLS,
+) -> DemoReport:
+    """Run, kill, resume, audit.
+
+    Args:
+        sampler: name of the sampler to run with.
+        out: new directory of the run.
+        show: told what goes on.
+
+    Raises:
+        CutlockError: a start did not end as it should have.
+    """
+    out = out.absolute()
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty; give --out a new directory")
+    out.mkdir(parents=True, exist_ok=True)
+    raw = config.plain()
+    raw["sampler"] = {"name": sampler, "window": 2 if sampler == "windowed" else 1}
+    config_path = out / "config.toml"
+    config_path.write_text(_to_toml(raw))
+    run = out / "run"
+    starts = []
+    for number, kill in enumerate([*kills, None], 1):
+        command = (
+            ["resume", str(run)] if number > 1 else ["run", str(config_path), "--out", str(run)]
+        )
+        command += ["--json", str(out / f"start-{number}.json")]
+        command += ["--kill-at", kill] if kill else []
+        show(f"{sampler}, start {number} of {len(kills) + 1}", f"SIGKILL at {kill}" if kill else "")
+        starts.append(_start(command, kill, out / f"start-{number}.log"))
+    rewards = _rewards(out / f"start-{len(starts)}.json")
+    return DemoReport(sampler, tuple(starts), *rewards, audit_run(RunDirectory(run)))
+
+
+def _start(command: list[str], kill: str | None, output: Path) -> Start:
+    began = time.monotonic()
+    with output.open("wb") as stream:
+        try:
+            code = subprocess.run(
+                [sys.executable, "-m", "cutlock", *command],
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                timeout=_LIMIT_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired as error:
+            raise CutlockError(
+                f"`cutlock {' '.join(command)}` did not end within {_LIMIT_S:g} s; its output "
+                f"is in {output}"
+            ) from error
+    if (code == 0) is not (kill is None):
+        raise CutlockError(
+            f"`cutlock {' '.join(command)}` ended with code {code}, "
+            f"{'which is no success' if kill is None else f'before it came to {kill}'}; its "
+            f"output is in {output}"
+        )
+    ended = "killed" if kill else "finished"
+    return Start(command[0], kill, ended, time.monotonic() - began)
+
+
+def _rewards(report: Path) -> tuple[float | None, float | None]:
+    """Mean rewards of the first and last steps that the last start trained."""
+    steps = msgspec.json.decode(report.read_bytes())["steps"]
+    rewards = [step["report"]["reward_mean"] for step in steps]
+    edge = min(5, len(rewards) // 2)
+    if not edge:
+        return None, None
+    return sum(rewards[:edge]) / edge, sum(rewards[-edge:]) / edge
+
+
+def _to_toml(raw: dict[str, object], prefix: str = "") -> str:
+    lines = [
+        f"{key} = {_toml_value(value)}"
+        for key, value in raw.items()
+        if value is not None and not isinstance(value, dict)
+    ]
+    text = "\n".join(lines) + "\n"
+    for key, value in raw.items():
+        if isinstance(value, dict):
+            text += f"\n[{prefix}{key}]\n{_to_toml(value, f'{prefix}{key}.')}"
+    return text
+
+
+def _toml_value(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,74 @@
+"""Terminal output: one live line on a terminal, plain lines elsewhere, tables of 80 columns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from rich.console import Console
+from rich.status import Status as Spinner
+from rich.table import Table
+
+__all__ = ["Progress", "key_values", "table"]
+
+
+class Progress:
+    """Shows what goes on; quiet about what has not changed.
+
+    Args:
+        period_s: least time between two plain lines of the same stage.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        now: Callable[[], float] = time.monotonic,
+        period_s: float = 5.0,
+    ) -> None:
+        self._console = console
+        self._now = now
+        self._period_s = period_s
+        self._began = now()
+        self._stage = ""
+        self._shown_at = float("-inf")
+        self._spinner: Spinner | None = None
+
+    def show(self, stage: str, detail: str = "") -> None:
+        """Say that `stage` goes on; `detail` may change often."""
+        elapsed = self._now() - self._began
+        text = f"{elapsed:6.1f} s  {stage}{': ' if detail else ''}{detail}"
+        if self._console.is_terminal:
+            if self._spinner is None:
+                self._spinner = self._console.status(text)
+                self._spinner.start()
+            self._spinner.update(text)
+        elif stage != self._stage or self._now() - self._shown_at >= self._period_s:
+            self._console.print(text, markup=False, highlight=False)
+            self._shown_at = self._now()
+        self._stage = stage
+
+    def close(self) -> None:
+        """Take the live line away."""
+        if self._spinner is not None:
+            self._spinner.stop()
+            self._spinner = None
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table; every column but the first is aligned to the right."""
+    made = Table(title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        made.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        made.add_row(*(f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row))
+    return made
+
+
+def key_values(title: str, values: Iterable[tuple[str, object]]) -> Table:
+    """Names and values, one pair a row."""
+    made = Table(title=title, title_justify="left", title_style="bold", show_header=False)
+    made.add_column()
+    made.add_column(overflow="fold")
+    for name, value in values:
+        made.add_row(name, str(value))
+    return made
