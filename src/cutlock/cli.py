@@ -179,10 +179,8 @@ def demo(samplers: str, out: Path | None, config_path: Path, json_path: Path | N
     names = SAMPLER_NAMES if samplers == "all" else (samplers,)
     root = out or Path(tempfile.mkdtemp(prefix="cutlock-demo-"))
     config = load_config(config_path)
-    reports = []
     with Progressing() as progress:
-        for name in names:
-            reports.append(run_demo(config, name, root / name, progress.show))
+        reports = [run_demo(config, name, root / name, progress.show) for name in names]
     for report in reports:
         _print_demo(report)
     if json_path is not None:

@@ -16,6 +16,7 @@ import msgspec
 
 from cutlock.audit import Audit, audit_run
 from cutlock.controller.config import RunConfig
+from cutlock.controller.metrics import read_metrics
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import ConfigError, CutlockError
 
@@ -83,8 +84,8 @@ def run_demo(
         command += ["--kill-at", kill] if kill else []
         show(f"{sampler}, start {number} of {len(kills) + 1}", f"SIGKILL at {kill}" if kill else "")
         starts.append(_start(command, kill, out / f"start-{number}.log"))
-    rewards = _rewards(out / f"start-{len(starts)}.json")
-    return DemoReport(sampler, tuple(starts), *rewards, audit_run(RunDirectory(run)))
+    directory = RunDirectory(run)
+    return DemoReport(sampler, tuple(starts), *_rewards(directory), audit_run(directory))
 
 
 def _start(command: list[str], kill: str | None, output: Path) -> Start:
@@ -113,10 +114,9 @@ def _start(command: list[str], kill: str | None, output: Path) -> Start:
     return Start(command[0], kill, ended, time.monotonic() - began)
 
 
-def _rewards(report: Path) -> tuple[float | None, float | None]:
-    """Mean rewards of the first and last steps that the last start trained."""
-    steps = msgspec.json.decode(report.read_bytes())["steps"]
-    rewards = [step["report"]["reward_mean"] for step in steps]
+def _rewards(run: RunDirectory) -> tuple[float | None, float | None]:
+    """Mean rewards of the first and the last steps of the run."""
+    rewards = [step.report.reward_mean for step in read_metrics(run)]
     edge = min(5, len(rewards) // 2)
     if not edge:
         return None, None

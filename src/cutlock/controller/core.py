@@ -9,10 +9,11 @@ import msgspec
 
 from cutlock.alphabet import Action
 from cutlock.barrier import KindStatistics
+from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.controller.restore import Restored
 from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.controller.save import RunIdentity, Saver, SaveTiming
-from cutlock.controller.train_pump import TrainedStep, TrainPump
+from cutlock.controller.train_pump import TrainPump
 from cutlock.errors import CutlockError, StallError
 from cutlock.watchdog import Progress, StallReport, StallWatchdog
 from cutlock.workers.base import Generator, Trainer
@@ -75,7 +76,8 @@ class Controller:
         self._identity = identity
         self._saver = Saver(state, trainer, identity, root, restored.saved_step)
         self._rollouts = RolloutPump(state, generator)
-        self._train = TrainPump(state, self._rollouts, trainer, generator, self._saver)
+        metrics = Metrics(root, identity.incarnation)
+        self._train = TrainPump(state, self._rollouts, trainer, generator, self._saver, metrics)
         self._stalls: list[StallReport] = []
         self._watchdog = StallWatchdog(state.config.watchdog.stall_s, state.now)
 

@@ -10,28 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import torch
 
 from cutlock.alphabet import Action
+from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.controller.save import Saver
 from cutlock.controller.state import RunState
 from cutlock.errors import InvariantError
 from cutlock.records import IndexEntry
 from cutlock.workers.advantages import group_relative_advantages
-from cutlock.workers.base import Generator, StepReport, Trainer
+from cutlock.workers.base import Generator, Trainer
 
-__all__ = ["TrainPump", "TrainedStep"]
-
-
-class TrainedStep(msgspec.Struct, frozen=True):
-    """One step as the run saw it."""
-
-    step: int
-    report: StepReport
-    staleness_max: int
-    """Greatest difference between trainer version and a group's start weight."""
+__all__ = ["TrainPump"]
 
 
 class TrainPump:
@@ -44,12 +35,14 @@ class TrainPump:
         trainer: Trainer,
         generator: Generator,
         saver: Saver,
+        metrics: Metrics,
     ) -> None:
         self._state = state
         self._rollouts = rollouts
         self._trainer = trainer
         self._generator = generator
         self._saver = saver
+        self._metrics = metrics
         self._save_requested = False
         self.busy = False
         """Training or saving, as opposed to waiting for groups."""

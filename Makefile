@@ -1,0 +1,47 @@
+# Entry points only; what they do is in the package. `make` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+SAMPLER ?= in_order
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-long lint format clean
+
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: $(READY) ## Make the virtual environment in .venv
+
+demo: $(READY) ## Train, kill the controller three times, resume, audit (SAMPLER=all for all four)
+	$(BIN)/cutlock demo --sampler $(SAMPLER)
+
+test: lint ## Run the linters and the whole test suite, real Ray and TransferQueue included
+	$(BIN)/python -m pytest -m 'not long'
+
+test-fast: $(READY) ## Run the tests that need no Ray
+	$(BIN)/python -m pytest -m 'not real and not long'
+
+test-long: $(READY) ## Run everything, the long tests too
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## Check style, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## Apply the style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
