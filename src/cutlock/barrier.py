@@ -202,7 +202,7 @@ class Slot(_Section):
         barrier._slots -= 1
         if barrier._queue:
             barrier._hand_over()
-        if cancelled is not None and not isinstance(exc, asyncio.CancelledError):
+        if cancelled is not None and (exc is None or isinstance(exc, Exception)):
             raise cancelled
 
 
@@ -257,7 +257,7 @@ class Cut(_Section):
         barrier._open = None
         if barrier._queue:
             barrier._hand_over()
-        if cancelled is not None and not isinstance(exc, asyncio.CancelledError):
+        if cancelled is not None and (exc is None or isinstance(exc, Exception)):
             raise cancelled
 
 

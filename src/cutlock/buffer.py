@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier, Cut, Slot
-from cutlock.errors import CapacityError, InvariantError, PlaneError
+from cutlock.errors import CapacityError, InvariantError
 from cutlock.events import Events
 from cutlock.ledger import Ledger
 from cutlock.plane.base import DataPlane, Fields
@@ -122,8 +122,12 @@ class ReplayBuffer:
             raise InvariantError(
                 f"group {group_id!r} is {record.phase}; admit its batch before it is launched"
             )
-        if group_id in self._ready or group_id in self._committing or group_id in self._claimed:
+        if group_id in self._ready or group_id in self._claimed:
             raise InvariantError(f"group {group_id!r} is already finished; it has one owner")
+        if group_id in self._reserved or group_id in self._committing:
+            raise InvariantError(
+                f"group {group_id!r} is already in flight; release it before it is tried again"
+            )
         attempt = self._attempts[group_id]
         self._attempts[group_id] += 1
         self._reserved[group_id] = attempt
@@ -143,7 +147,8 @@ class ReplayBuffer:
         """Put the rows of a finished group and hand it from the ledger to the index.
 
         On any failure, cancellation included, the same rows are cleared before this
-        returns, and the ledger keeps the group.
+        returns, and the ledger keeps the group. A cancellation is raised after that, also
+        one that comes while the rows of another failure are cleared.
 
         Args:
             fields: one tensor per sibling and field.
@@ -151,7 +156,8 @@ class ReplayBuffer:
 
         Raises:
             InvariantError: the group is not reserved, or has not `group_size` rows; nothing
-                was changed.
+                was changed. Or it was given up while its rows were put; they have been
+                cleared.
             PlaneError: the rows could not be put; they have been cleared.
             ExceptionGroup: neither could they be cleared; both errors are in it.
         """
@@ -160,30 +166,39 @@ class ReplayBuffer:
             raise InvariantError(
                 f"group {group_id!r} is not reserved; its rollout was released or aborted"
             )
+        if group_id in self._committing:
+            raise InvariantError(f"group {group_id!r} is being committed; commit it once")
         for name, rows in fields.items():
             if len(rows) != self._group_size:
                 raise InvariantError(
                     f"group {group_id!r} has {len(rows)} rows of field {name!r}; the group "
                     f"size is {self._group_size}"
                 )
-        record = self._ledger[group_id]
         attempt = self._reserved[group_id]
         keys = tuple(
             f"{self._lineage}/{group_id}/{attempt}/{sibling}" for sibling in range(self._group_size)
         )
+        entry = _entry(self._ledger[group_id], keys, end_weight)
         self._committing.add(group_id)
         try:
             await self._stops.reach(Action.PUT_ROWS, group=group_id)
             await slot.run(self._plane.put(keys, fields))
             self._events.record(Action.PUT_ROWS, group=group_id, attempt=attempt)
             await self._stops.reach(Action.COMMIT_GROUP, group=group_id)
+            if group_id not in self._reserved or group_id not in self._ledger:
+                raise InvariantError(
+                    f"group {group_id!r} was given up while its rows were put; a group is "
+                    "dropped before its commit or after it"
+                )
         except BaseException as error:
-            await self._roll_back(slot, group_id, attempt, keys, error)
+            cancelled = await self._roll_back(slot, group_id, attempt, keys, error)
+            if cancelled is not None:
+                raise cancelled from error
             raise
         finally:
             self._committing.discard(group_id)
         # One synchronous step from here: no instant has two owners.
-        entry = self._enter(record, keys, end_weight)
+        self._index(entry)
         self._ledger.discard(slot, group_id)
         del self._reserved[group_id]
         self.forget_attempts(group_id)
@@ -199,15 +214,20 @@ class ReplayBuffer:
         attempt: int,
         keys: Sequence[str],
         error: BaseException,
-    ) -> None:
-        """Clear the rows of a failed put; a cancellation meanwhile waits for it."""
+    ) -> asyncio.CancelledError | None:
+        """Clear the rows of a failed put; return the cancellation that came meanwhile."""
         self._reserved.pop(group_id, None)
-        # The rollback is owed whatever happens; the first error is raised after it.
-        with contextlib.suppress(asyncio.CancelledError):
+        cancelled = None
+        try:
             await self._stops.reach(Action.ROLLBACK_GROUP, group=group_id)
+        except asyncio.CancelledError as again:
+            cancelled = again
         clear = asyncio.ensure_future(self._plane.clear(keys))
-        with contextlib.suppress(asyncio.CancelledError, PlaneError):
-            await slot.run(clear)
+        with contextlib.suppress(Exception):  # read from `clear` below
+            try:
+                await slot.run(clear)
+            except asyncio.CancelledError as again:
+                cancelled = again
         second = clear.exception()
         if second is not None:
             raise BaseExceptionGroup(
@@ -216,22 +236,7 @@ class ReplayBuffer:
                 [error, second],
             ) from error
         self._events.record(Action.ROLLBACK_GROUP, group=group_id, attempt=attempt)
-
-    def _enter(self, record: LedgerRecord, keys: tuple[str, ...], end_weight: int) -> IndexEntry:
-        if record.dispatch_index is None or record.start_weight is None:
-            raise InvariantError(f"group {record.group_id!r} was never admitted: {record}")
-        entry = IndexEntry(
-            group_id=record.group_id,
-            admission_id=record.admission_id,
-            occurrence=record.occurrence,
-            dispatch_index=record.dispatch_index,
-            stamp=record.stamp,
-            start_weight=record.start_weight,
-            end_weight=end_weight,
-            row_keys=keys,
-        )
-        self._index(entry)
-        return entry
+        return cancelled
 
     def _index(self, entry: IndexEntry) -> None:
         self._ready[entry.group_id] = entry
@@ -239,12 +244,18 @@ class ReplayBuffer:
             self._by_stamp.setdefault(entry.stamp, {})[entry.group_id] = entry
         self._by_weight.setdefault(entry.start_weight, {})[entry.group_id] = entry
 
-    def _unindex(self, group_id: str) -> IndexEntry:
-        entry = self._ready.pop(group_id, None)
-        if entry is None:
+    def _take(self, group_ids: Sequence[str]) -> list[IndexEntry]:
+        """Remove finished groups from the index: all of them, or none and an error."""
+        missing = [group_id for group_id in group_ids if group_id not in self._ready]
+        if missing or len(set(group_ids)) < len(group_ids):
             raise InvariantError(
-                f"group {group_id!r} is not ready; only finished groups leave the index"
+                f"{list(group_ids)} cannot leave the index, {missing} are not in it; only "
+                "finished groups leave it, each once"
             )
+        return [self._unindex(group_id) for group_id in group_ids]
+
+    def _unindex(self, group_id: str) -> IndexEntry:
+        entry = self._ready.pop(group_id)
         buckets = [(self._by_weight, entry.start_weight)]
         if entry.stamp is not None:
             buckets.append((self._by_stamp, entry.stamp))
@@ -257,7 +268,7 @@ class ReplayBuffer:
     def select(self, slot: Slot, step: int, group_ids: Sequence[str]) -> list[IndexEntry]:
         """Claim finished groups for a training step: they leave the index, rows stay."""
         self._barrier.require_slot(slot)
-        entries = [self._unindex(group_id) for group_id in group_ids]
+        entries = self._take(group_ids)
         self._ledger.discard_owned(slot, group_ids)
         self._claimed.update((entry.group_id, entry) for entry in entries)
         self._events.record(Action.SELECT_GROUPS, step=step, groups=list(group_ids))
@@ -267,7 +278,7 @@ class ReplayBuffer:
         """Drop finished groups that can never train: entries and rows."""
         self._barrier.require_slot(slot)
         await self._stops.reach(Action.EVICT_GROUPS, version=version)
-        entries = [self._unindex(group_id) for group_id in group_ids]
+        entries = self._take(group_ids)
         self._ledger.discard_owned(slot, group_ids)
         self._events.record(Action.EVICT_GROUPS, version=version, groups=list(group_ids))
         await slot.run(self._plane.clear([key for e in entries for key in e.row_keys]))
@@ -276,11 +287,14 @@ class ReplayBuffer:
         """Delete the rows of the open training step and end its claim."""
         self._barrier.require_slot(slot)
         await self._stops.reach(Action.CLEAR_ROWS, step=step)
-        await slot.run(
-            self._plane.clear([key for e in self._claimed.values() for key in e.row_keys])
-        )
-        self._events.record(Action.CLEAR_ROWS, step=step, groups=list(self._claimed))
-        self._claimed.clear()
+
+        async def clear() -> None:
+            # The claim ends with its rows, also if the caller is cancelled meanwhile.
+            await self._plane.clear([key for e in self._claimed.values() for key in e.row_keys])
+            self._events.record(Action.CLEAR_ROWS, step=step, groups=list(self._claimed))
+            self._claimed.clear()
+
+        await slot.run(clear())
 
     # The cut.
 
@@ -294,7 +308,8 @@ class ReplayBuffer:
 
         Raises:
             CapacityError: more groups than `capacity`; none is dropped to make it fit.
-            InvariantError: the buffer is in use, or a group has another number of rows.
+            InvariantError: the buffer is in use, a group has another number of rows, or a
+                group or row comes twice.
         """
         self._barrier.require_slot(slot)
         if len(self) or self._claimed:
@@ -304,10 +319,37 @@ class ReplayBuffer:
                 f"the bundle holds {len(entries)} finished groups and the buffer capacity is "
                 f"{capacity}; resume with a capacity of at least {len(entries)}"
             )
+        groups: set[str] = set()
+        rows: set[str] = set()
         for entry in entries:
             if len(entry.row_keys) != self._group_size:
                 raise InvariantError(
                     f"group {entry.group_id!r} has {len(entry.row_keys)} rows in the bundle; "
                     f"the group size is {self._group_size}"
                 )
+            if entry.group_id in groups or not rows.isdisjoint(entry.row_keys):
+                raise InvariantError(
+                    f"group {entry.group_id!r} or one of its rows {list(entry.row_keys)} is in "
+                    "the bundle twice; a row has one owner, restore an older bundle"
+                )
+            groups.add(entry.group_id)
+            rows.update(entry.row_keys)
+        for entry in entries:
             self._index(entry)
+
+
+def _entry(record: LedgerRecord, keys: tuple[str, ...], end_weight: int) -> IndexEntry:
+    if record.dispatch_index is None or record.start_weight is None:
+        raise InvariantError(
+            f"group {record.group_id!r} was never admitted: {record}; admit its batch first"
+        )
+    return IndexEntry(
+        group_id=record.group_id,
+        admission_id=record.admission_id,
+        occurrence=record.occurrence,
+        dispatch_index=record.dispatch_index,
+        stamp=record.stamp,
+        start_weight=record.start_weight,
+        end_weight=end_weight,
+        row_keys=keys,
+    )

@@ -180,16 +180,30 @@ class Ledger:
         next_admission: int,
         owned_by_index: Collection[str],
     ) -> None:
-        """Fill an empty ledger from a bundle; records that the index owns are left out."""
+        """Fill an empty ledger from a bundle; records that the index owns are left out.
+
+        Raises:
+            InvariantError: the ledger is in use, a group comes twice, or `next_admission`
+                would be given again; nothing was changed.
+        """
         self._barrier.require_slot(slot)
         if self._records or self._next_admission:
             raise InvariantError(
                 f"the ledger holds {len(self._records)} records; restore into a new one"
             )
-        for record in records:
-            if record.group_id in owned_by_index:
-                continue
-            self._refuse_owned(record.group_id)
+        kept = {r.group_id: r for r in records if r.group_id not in owned_by_index}
+        if len(kept) < sum(r.group_id not in owned_by_index for r in records):
+            raise InvariantError(
+                f"a group comes twice in the {len(records)} records of the bundle; an "
+                "occurrence has one owner, restore an older bundle"
+            )
+        last = max((record.admission_id for record in records), default=-1)
+        if next_admission <= last:
+            raise InvariantError(
+                f"next_admission is {next_admission} and admission {last} is in the bundle; "
+                "an id is given once, restore an older bundle"
+            )
+        for record in kept.values():
             self._add(record)
         self._next_admission = next_admission
 

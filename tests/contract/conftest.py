@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tests.support.planes import PlaneHarness, harness_of
 
 if TYPE_CHECKING:

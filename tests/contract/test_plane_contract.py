@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from tests.support.planes import PlaneHarness, same_rows, stamp_for, take_snapshot
 
 from cutlock.errors import (
     PlaneError,
@@ -19,6 +18,7 @@ from cutlock.errors import (
     RowsMissingError,
 )
 from cutlock.plane.base import STAMP_FILE, DataPlane, PlaneInfo, PlaneStamp, read_stamp, write_stamp
+from tests.support.planes import PlaneHarness, same_rows, stamp_for, take_snapshot
 
 KEYS = ["g1:0", "g1:1", "g2:0"]
 

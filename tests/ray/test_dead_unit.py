@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from tests.support.planes import stamp_for
 
 from cutlock.errors import PlaneError
 from cutlock.plane.base import STAMP_FILE, DataPlane
+from tests.support.planes import stamp_for
 
 if TYPE_CHECKING:
     from tests.support.real_plane import RealCluster

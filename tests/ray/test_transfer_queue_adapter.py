@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from tests.support.planes import harness_of, stamp_for
 
-from cutlock.errors import ConnectError, PlaneError, PlaneTimeoutError
+from cutlock.errors import (
+    ConnectError,
+    PlaneError,
+    PlaneTimeoutError,
+    PlaneTouchedError,
+    RowsMissingError,
+)
+from tests.support.planes import harness_of, stamp_for, take_snapshot
 
 if TYPE_CHECKING:
     from tests.support.planes import PlaneHarness
@@ -126,6 +132,73 @@ async def test_connecting_to_a_store_that_does_not_answer_is_bounded(
         await store.connect(limit_s=0.05)
 
 
+async def test_connecting_to_a_store_that_is_still_starting_waits(
+    store: PlaneHarness, real_cluster: RealCluster
+) -> None:
+    config = real_cluster.in_controller(lambda controller: controller.tq_config)
+    real_cluster.in_controller(lambda controller: controller.store_config(None))
+    connecting = asyncio.create_task(store.connect())
+    await asyncio.wait([connecting], timeout=0.2)
+    started = not connecting.done()
+    real_cluster.in_controller(lambda controller: controller.store_config(config))
+    assert started
+    assert await (await connecting).list_keys() == []
+
+
+async def test_connecting_to_a_store_with_another_back_end_is_refused(
+    store: PlaneHarness, real_cluster: RealCluster
+) -> None:
+    real_cluster.in_controller(
+        lambda controller: controller.tq_config.backend.update(storage_backend="MooncakeStore")
+    )
+    try:
+        with pytest.raises(ConnectError, match="keeps its rows in MooncakeStore"):
+            await store.connect()
+    finally:
+        real_cluster.in_controller(
+            lambda controller: controller.tq_config.backend.update(storage_backend="SimpleStorage")
+        )
+
+
+async def test_a_put_whose_notice_was_lost_is_an_error(
+    store: PlaneHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transfer_queue.storage.managers import AsyncSimpleStorageManager
+
+    async def lose(*notice: object) -> None:
+        pass
+
+    plane = await store.connect()
+    monkeypatch.setattr(AsyncSimpleStorageManager, "notify_data_update", lose)
+    with pytest.raises(PlaneError, match="does not list it as produced"):
+        await plane.put(KEYS, ROWS)
+
+
+async def test_a_row_that_is_listed_without_its_data_is_an_error(store: PlaneHarness) -> None:
+    import transfer_queue as tq
+
+    plane = await store.connect()
+    await plane.put(KEYS, ROWS)
+    client = tq.get_client()
+    found = await asyncio.to_thread(client.kv_retrieve_meta, KEYS[:1], "rollouts")
+    await client.storage_manager.clear_data(found)
+    with pytest.raises(RowsMissingError, match="no data for one of 'g1:0', 'g1:1', 'g1:2'"):
+        await plane.get(KEYS, ["tokens"])
+
+
+async def test_a_snapshot_without_its_index_part_is_refused_before_anything_changes(
+    store: PlaneHarness, tmp_path: Path
+) -> None:
+    from cutlock.plane.transfer_queue import INDEX_FILE
+
+    await take_snapshot(await store.connect(), tmp_path / "data_plane")
+    (tmp_path / "data_plane" / INDEX_FILE).unlink()
+    await store.start()
+    with pytest.raises(PlaneError, match=INDEX_FILE):
+        await store.bootstrap.load(tmp_path / "data_plane")
+    await store.bootstrap.require_untouched()
+
+
 async def test_partitions_do_not_see_each_other(store: PlaneHarness) -> None:
     from cutlock.plane.transfer_queue import TransferQueuePlane
 
@@ -154,9 +227,6 @@ async def test_a_put_by_another_client_during_a_load_is_found_out(
     store: PlaneHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import transfer_queue as tq
-    from tests.support.planes import take_snapshot
-
-    from cutlock.errors import PlaneTouchedError
 
     await take_snapshot(await store.connect(), tmp_path / "data_plane")
     await store.start()

@@ -582,7 +582,7 @@ def _client_for(config: Any) -> Any:
     except BaseException:
         client.close()
         raise
-    # _open_clients.add(client)
+    _open_clients.add(client)
     return client
 
 
