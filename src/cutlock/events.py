@@ -102,10 +102,12 @@ class EventLog(_Log):
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self._size = 0
         self._encoder = msgspec.json.Encoder()
 
     def sync(self) -> None:
         """Force the file to disk."""
+        self._require_open("sync()")
         os.fsync(self._fd)
 
     def close(self) -> None:
@@ -116,10 +118,23 @@ class EventLog(_Log):
             self._fd = -1
 
     def _append(self, record: Record) -> None:
+        self._require_open(record.action)
         line = self._encoder.encode(record) + b"\n"
-        written = os.write(self._fd, line)
-        while written < len(line):
-            written += os.write(self._fd, line[written:])
+        try:
+            written = os.write(self._fd, line)
+            while written < len(line):
+                written += os.write(self._fd, line[written:])
+        except OSError:
+            # Half a line would spoil the one that follows it.
+            os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(line)
+
+    def _require_open(self, what: str) -> None:
+        if self._fd < 0:
+            raise MisuseError(
+                f"{what} on the closed log {self.path}; close it after the last record"
+            )
 
 
 def read_log(path: Path) -> Iterator[Record]:

@@ -162,6 +162,12 @@ class PromptLoader:
                 f"configuration has {self._epochs} epochs of {size} prompts; resume with the "
                 "same data set and at least as many epochs"
             )
+        if (state.inner is None) != (state.position == 0):
+            raise ConfigMismatchError(
+                f"the bundle stands at prompt {state.position} of epoch {state.epoch} and its "
+                f"loader at {state.inner}; position and loader belong together, resume from "
+                "an older bundle"
+            )
         self._epoch = state.epoch
         self._position = state.position
         self._exhausted = size == 0 or state.epoch >= self._epochs

@@ -31,6 +31,7 @@ from cutlock.workers.torch_trainer import Learning
 __all__ = ["run_on_ray"]
 
 _STATUS_PERIOD_S = 0.5
+_ANSWER_S = 30.0
 
 
 async def run_on_ray(
@@ -144,9 +145,13 @@ async def _follow(
             await asyncio.wait({run}, timeout=_STATUS_PERIOD_S)
             if not run.done():
                 status = asyncio.wrap_future(controller.status.remote().future())
-                await asyncio.wait({run, status}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {run, status}, timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED
+                )
                 if status.done() and status.exception() is None:
                     watch("running", status.result())
+                elif not run.done():
+                    watch(f"running, but the controller has not answered for {_ANSWER_S:g} s", None)
         report: RunReport = run.result()
         return report
     except ray.exceptions.RayTaskError as error:

@@ -17,7 +17,7 @@ from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.controller.save import Saver
 from cutlock.controller.state import RunState
-from cutlock.errors import InvariantError
+from cutlock.errors import InvariantError, StallError
 from cutlock.records import IndexEntry
 from cutlock.workers.advantages import group_relative_advantages
 from cutlock.workers.base import Generator, Trainer
@@ -111,6 +111,13 @@ class TrainPump:
             if len(ready) >= need:
                 return await self._select()
             self.waiting_for = f"{need} groups of step {self._state.step}"
+            if self._state.rollouts_done:
+                raise StallError(
+                    f"step {self._state.step} needs {need} groups, no rollout is left, and "
+                    f"sampler {self._state.sampler.name!r} selects none of the "
+                    f"{len(self._state.buffer.ready())} that are ready; they stay in the last "
+                    "bundle"
+                )
             await self._state.changed.wait()
 
     def _finished(self) -> bool:

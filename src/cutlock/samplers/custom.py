@@ -32,6 +32,10 @@ __all__ = ["AdmitOnlySampler", "admit_split", "admit_whole", "load_class"]
 
 T = TypeVar("T")
 
+_METHODS = tuple(
+    name for name, member in vars(Sampler).items() if name[0] != "_" and callable(member)
+)
+
 
 @runtime_checkable
 class AdmitOnlySampler(Sampler, Protocol):
@@ -49,18 +53,23 @@ def load_class(path: str) -> type[Any]:
     """Find a sampler class without constructing it.
 
     Raises:
-        ConfigError: the path is not `module:Class`, cannot be imported, or the class lacks
-            `restorable` or both forms of admission.
+        ConfigError: the path is not `module:Class`, cannot be imported, is not a class, or
+            the class lacks `restorable`, both forms of admission, or a method of `Sampler`.
     """
     module_name, _, class_name = path.partition(":")
     if not module_name or not class_name:
-        raise ConfigError(f"sampler path {path!r} is not of the form 'module:Class'")
+        raise ConfigError(
+            f"sampler path {path!r} is not of the form 'module:Class'; name the class so"
+        )
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # a module may raise anything when it is imported
         raise ConfigError(
-            f"sampler {path!r} cannot be imported ({error}); is its module on the Python path?"
+            f"sampler {path!r} cannot be imported ({type(error).__name__}: {error}); is its "
+            "module on the Python path?"
         ) from error
+    if not isinstance(found, type):
+        raise ConfigError(f"sampler {path!r} is {found!r}; name a class")
     if not isinstance(getattr(found, "restorable", None), bool):
         raise ConfigError(
             f"sampler {path!r} must say at class level whether a bundle may be restored under "
@@ -72,7 +81,13 @@ def load_class(path: str) -> type[Any]:
             f"sampler {path!r} has neither wait_until_admissible() and commit_admission() nor "
             "admit(); give it one of the two"
         )
-    return found  # type: ignore[no-any-return]
+    missing = [name for name in _METHODS if not hasattr(found, name)]
+    if missing:
+        raise ConfigError(
+            f"sampler {path!r} has no {', '.join(missing)}; give it every method of "
+            "cutlock.samplers.Sampler"
+        )
+    return found
 
 
 async def admit_split(

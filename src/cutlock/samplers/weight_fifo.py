@@ -27,9 +27,14 @@ class WeightFifoSampler(GatedSampler):
         return oldest, in_flight.get(oldest, 0) + len(view.ready_with_weight(oldest))
 
     def need(self, version: int, groups: int, shortfall: int, view: GroupView) -> int:
-        """`groups`, or what is left of the oldest weight if that is less."""
+        """`groups`, or what is left of the oldest weight if that is less.
+
+        0 if all that the gate let in has been lost: only an empty step opens it again.
+        """
         _, live = self._oldest(version, view)
-        return min(groups, live) if live else groups
+        if live or not self._gate_open(version):
+            return min(groups, live)
+        return groups
 
     def select(self, view: GroupView, version: int, need: int) -> list[str]:
         """`need` groups of the oldest weight, in the order of their commits."""
