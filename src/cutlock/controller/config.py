@@ -11,7 +11,7 @@ import msgspec
 from cutlock.errors import CapacityError, ConfigError, ConfigMismatchError
 from cutlock.records import digest_of
 from cutlock.samplers import SamplerConfig, build_sampler, parse_sampler
-from cutlock.samplers.config import InOrderConfig
+from cutlock.samplers.config import InOrderConfig, refusal
 
 __all__ = [
     "BufferConfig",
@@ -165,10 +165,13 @@ def parse_config(raw: dict[str, Any]) -> RunConfig:
     try:
         config = msgspec.convert(raw, RunConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"configuration: {error}") from error
+        raise ConfigError(f"configuration: {refusal(error, raw, RunConfig)}") from error
     if sampler is not None:
         if not isinstance(sampler, dict):
-            raise ConfigError(f"configuration: [sampler] must be a table, not {sampler!r}")
+            raise ConfigError(
+                f"configuration: sampler = {sampler!r}: write a table, e.g. [sampler] with "
+                "name = 'in_order'"
+            )
         config = msgspec.structs.replace(config, sampler=parse_sampler(sampler))
     config.capacity()
     return config
@@ -177,13 +180,15 @@ def parse_config(raw: dict[str, Any]) -> RunConfig:
 def load_config(path: Path) -> RunConfig:
     """Read a TOML file; errors name it."""
     try:
-        raw = tomllib.loads(path.read_text())
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConfigError(
             f"no configuration file {str(path)!r}; give the path of a TOML file"
         ) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error}; give a readable TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+        raise ConfigError(f"{path} is not TOML: {error}; mend that line") from error
     try:
         return parse_config(raw)
     except ConfigError as error:

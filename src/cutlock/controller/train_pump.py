@@ -173,11 +173,10 @@ class TrainPump:
             await state.stops.reach(Action.TRAIN_STEP, step=step)
             report = await self._trainer.train(step, {e.group_id: e.row_keys for e in entries})
             state.events.record(Action.TRAIN_STEP, step=step, groups=[e.group_id for e in entries])
-            self.history.append(
-                TrainedStep(
-                    step, report, state.version.value - min(e.start_weight for e in entries)
-                )
-            )
+            oldest = min(entry.start_weight for entry in entries)
+            trained = TrainedStep(step, report, state.version.value - oldest)
+            self.history.append(trained)
+            self._metrics.write(trained)
             async with state.barrier.mutation("clear") as slot:
                 await state.buffer.clear_claimed(slot, step)
         state.step += 1

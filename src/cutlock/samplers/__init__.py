@@ -17,12 +17,14 @@ from cutlock.samplers.base import (
     TransactionalAdmissionSampler,
 )
 from cutlock.samplers.config import (
+    CONFIGS,
     CustomConfig,
     InOrderConfig,
     ReadyFirstConfig,
     SamplerConfig,
     WeightFifoConfig,
     WindowedConfig,
+    refusal,
 )
 from cutlock.samplers.custom import AdmitOnlySampler, load_class
 from cutlock.samplers.in_order import InOrderSampler
@@ -57,15 +59,15 @@ def parse_sampler(raw: dict[str, Any]) -> SamplerConfig:
         ConfigError: unknown name, a field that this sampler does not have, a bad value.
     """
     name = raw.get("name")
-    if name not in (*SAMPLER_NAMES, "custom"):
+    if not isinstance(name, str) or name not in CONFIGS:
         raise ConfigError(
             f"unknown sampler {name!r}; choose one of {', '.join(SAMPLER_NAMES)}, or 'custom' "
             "with path = 'module:Class'"
         )
     try:
-        return msgspec.convert(raw, SamplerConfig)  # type: ignore[no-any-return]
+        return msgspec.convert(raw, CONFIGS[name])
     except msgspec.ValidationError as error:
-        raise ConfigError(f"sampler {name!r}: {error}") from error
+        raise ConfigError(f"sampler {name!r}: {refusal(error, raw, CONFIGS[name])}") from error
 
 
 def is_restorable(config: SamplerConfig) -> bool:
@@ -93,6 +95,13 @@ def build_sampler(config: SamplerConfig, barrier: Barrier) -> AnySampler:
                     f"sampler {config.path!r} does not take the options "
                     f"{sorted(config.options)}: {error}"
                 ) from error
-            return found(barrier, **config.options)  # type: ignore[no-any-return]
+            sampler: AnySampler = found(barrier, **config.options)
+            for name in ("name", "cursor"):
+                if not hasattr(sampler, name):
+                    raise ConfigError(
+                        f"sampler {config.path!r} has no {name}; give it every member of "
+                        "cutlock.samplers.Sampler"
+                    )
+            return sampler
         case _:
             assert_never(config)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec.inspect import LiteralType, StructType, type_info
 
 __all__ = [
+    "CONFIGS",
     "CustomConfig",
     "InOrderConfig",
     "ReadyFirstConfig",
     "SamplerConfig",
     "WeightFifoConfig",
     "WindowedConfig",
+    "refusal",
 ]
 
 Window = Annotated[int, msgspec.Meta(ge=0)]
@@ -63,3 +67,30 @@ class CustomConfig(
 
 
 SamplerConfig = WindowedConfig | ReadyFirstConfig | WeightFifoConfig | InOrderConfig | CustomConfig
+
+CONFIGS: dict[str, type[SamplerConfig]] = {
+    "windowed": WindowedConfig,
+    "ready_first": ReadyFirstConfig,
+    "weight_fifo": WeightFifoConfig,
+    "in_order": InOrderConfig,
+    "custom": CustomConfig,
+}
+"""The configuration of each name."""
+
+
+def refusal(error: msgspec.ValidationError, raw: Any, kind: type[msgspec.Struct]) -> str:
+    """Why `raw` is no `kind`: path, value, and what is allowed there."""
+    message, _, path = str(error).partition(" - at `$")
+    names = path.rstrip("`").split(".")[1:]
+    place = type_info(kind)
+    for name in names:
+        raw = raw[name]
+        if isinstance(place, StructType):
+            place = next(field.type for field in place.fields if field.name == name)
+    at = "".join(f"{name}." for name in names)
+    if isinstance(place, StructType) and (unknown := re.search("unknown field `(.*)`", message)):
+        allowed = ", ".join(field.name for field in place.fields)
+        return f"{at}{unknown[1]} is unknown; choose from {allowed}"
+    if isinstance(place, LiteralType):
+        message = f"choose from {', '.join(map(repr, place.values))}"
+    return f"{at.rstrip('.')} = {raw!r}: {message}".removeprefix(" = ")

@@ -1,0 +1,101 @@
+"""One event loop under control: turns instead of time, and tasks that hold until they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from cutlock.barrier import Barrier, Cut, Slot
+
+T = TypeVar("T")
+
+
+class VirtualClock:
+    """Seconds that pass only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+async def turns(count: int = 1) -> None:
+    """Let every task that is ready run, `count` times over."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def settle() -> None:
+    """More turns than any chain of wake-ups in these tests has links."""
+    await turns(25)
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that does not suspend; run by hand, without any event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise AssertionError(f"{coroutine!r} suspended")
+
+
+class Holder:
+    """A task that enters a section and stays inside until it is told to leave."""
+
+    def __init__(
+        self, section: Slot | Cut, entered: Callable[[], None] = lambda: None, name: str = ""
+    ) -> None:
+        self.section = section
+        self._entered = entered
+        self._go = asyncio.Event()
+        self.task = asyncio.create_task(self._hold(), name=name)
+
+    @property
+    def inside(self) -> bool:
+        return self.section.alive
+
+    async def _hold(self) -> None:
+        async with self.section:
+            self._entered()
+            await self._go.wait()
+
+    def leave(self) -> None:
+        self._go.set()
+
+    async def left(self) -> None:
+        self._go.set()
+        await self.task
+
+
+def ask(barrier: Barrier, wanted: str) -> Slot | Cut:
+    """A section that is not entered yet: a cut for `cut`, else a slot of that kind."""
+    return barrier.checkpoint() if wanted == "cut" else barrier.mutation(wanted)
+
+
+class StepLoop:
+    """A private event loop that runs one turn of ready callbacks at a time; `with` closes it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+
+    def __enter__(self) -> StepLoop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.turn(25)
+        self.loop.close()
+
+    def turn(self, count: int = 1) -> None:
+        """Run what is ready now, `count` times over; what that makes ready waits."""
+        for _ in range(count):
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()
