@@ -1,0 +1,737 @@
+------------------------------ MODULE Cutlock ------------------------------
+(***************************************************************************)
+(* The protocol: rollout pump, admission, commit, train pump, save, crash  *)
+(* and restore, and who owns every prompt meanwhile.                       *)
+(*                                                                         *)
+(* An action here has the name that it has in `cutlock.alphabet`, in the   *)
+(* event log and in traces.  What Python does between two awaits is one    *)
+(* action.  Each protection of the protocol is an operator of its own in   *)
+(* the section "Protections", so that a mutant overrides one operator.     *)
+(*                                                                         *)
+(* A prompt stands for one occurrence: <<batch, member>>, batches counted  *)
+(* over all epochs.                                                        *)
+(***************************************************************************)
+EXTENDS Integers, FiniteSets, Sequences
+
+CONSTANTS
+    Batches,        \* batches of the dataloader over all epochs
+    PerEpoch,       \* batches per epoch
+    Member,         \* the prompts of a batch, as many as a training step has
+    Window,         \* gate window
+    Sampler,        \* "in_order", "ready_first", "weight_fifo" or "windowed"
+    SpareMark,      \* low-water mark of the spare pool, 0 for none
+    MaxFailures,    \* failed rollouts, failed commits and failed saves, together
+    MaxCrashes,
+    CrashAnywhere   \* FALSE: only right after a publication; the restored state is the same
+
+VARIABLES
+    up,             \* "running", "down", or how far the restore has come
+    pos,            \* batches that the loader has handed out
+    epoch,          \* the loader's epoch counter
+    raising,        \* the loader's slot is open: the epoch is still to be raised in it
+    pool,           \* spare pool
+    led,            \* ledger: prompt -> "none", "RESERVED", "ADMITTED"
+    idx,            \* prompt -> dispatch index of its batch, -1 for none
+    wt,             \* prompt -> start weight, -1 for none
+    task,           \* prompt -> "none", "gen", "committing", "put", "failed"
+    gate,           \* the gate was found open for the RESERVED batch
+    cursor,         \* the sampler's dispatch index
+    index,          \* finished groups
+    rows,           \* groups whose rows are in the plane
+    claimed,        \* groups of the open training step
+    version,        \* trainer version
+    short,          \* step -> groups it goes without
+    tp,             \* train pump
+    sv,             \* save
+    door,           \* "open", "closing" (a cut waits), "shut" (a cut is open)
+    cap,            \* what the open save has captured
+    disk,           \* the published bundle
+    saved,          \* version of the last save attempted, -1 for none
+    trained,        \* prompt -> times trained in the surviving history
+    dropped,        \* prompts dropped on purpose in the surviving history
+    failures,
+    crashes
+
+rollout == <<pos, epoch, raising, pool, led, idx, wt, task, gate, cursor>>
+buffer  == <<index, rows, claimed>>
+train   == <<version, short, tp>>
+save    == <<sv, door, cap, disk, saved>>
+ghosts  == <<trained, dropped, failures, crashes>>
+vars    == <<up, rollout, buffer, train, save, ghosts>>
+
+----------------------------------------------------------------------------
+(* Vocabulary *)
+
+Size == Cardinality(Member)
+Prompts == (1..Batches) \X Member
+Members(b) == {p \in Prompts : p[1] = b}
+Steps == 0..(Batches + MaxFailures + 1)
+Min(a, b) == IF a < b THEN a ELSE b
+MaxOf(a, b) == IF a > b THEN a ELSE b
+
+With(f, S, v) == [p \in Prompts |-> IF p \in S THEN v ELSE f[p]]
+
+Reserved == {p \in Prompts : led[p] = "RESERVED"}
+Admitted == {p \in Prompts : led[p] = "ADMITTED"}
+Owned    == {p \in Prompts : led[p] # "none"}
+Trained  == {p \in Prompts : trained[p] > 0}
+Running  == {p \in Prompts : task[p] # "none"}
+
+\* Who holds a slot across an await: commits, and the loader while it raises the epoch.
+Holders == {p \in Prompts : task[p] \in {"committing", "put"}}
+
+AllFiles == {"policy", "sidecars", "manifest"}
+
+Gated == Sampler # "windowed"
+Stamping == Sampler = "in_order"
+Credits == Sampler \in {"in_order", "ready_first"}
+\* The start weight is only kept where the choice of groups looks at it.
+Weight == IF Sampler \in {"weight_fifo", "windowed"} THEN version ELSE -1
+
+Exhausted == pos = Batches
+\* Nothing more will be committed.
+Settled == Exhausted /\ pool = {} /\ Owned = {}
+Finished == Settled /\ index = {} /\ tp = "idle" /\ sv = "none" /\ ~raising
+
+\* Where the loader's epoch counter stands between two slots.
+EpochOf(n) == n \div PerEpoch
+
+----------------------------------------------------------------------------
+(* Choice of groups *)
+
+InWindow(p) == wt[p] >= version - Window
+
+\* Finished groups that can never be selected any more.
+Evictable ==
+    CASE Sampler = "in_order"    -> {p \in index : idx[p] < version}
+      [] Sampler = "ready_first" -> {}
+      [] OTHER                   -> {p \in index : ~InWindow(p)}
+
+\* Groups that are owed to the trainer: finished or admitted.
+Live == index \cup Admitted
+
+OldestWeight ==
+    LET Ws == {wt[p] : p \in {q \in Live : InWindow(q)}}
+    IN  IF Ws = {} THEN -1 ELSE CHOOSE w \in Ws : \A x \in Ws : w <= x
+
+\* Groups that step `version` trains.
+Need ==
+    CASE Credits -> MaxOf(0, Size - short[version])
+      [] Sampler = "weight_fifo" ->
+            LET n == Cardinality({p \in Live : wt[p] = OldestWeight})
+            IN  IF OldestWeight = -1 THEN Size ELSE Min(Size, n)
+      [] OTHER -> Size
+
+Candidates ==
+    CASE Stamping -> {p \in index : idx[p] = version}
+      [] Sampler = "ready_first" -> index
+      [] Sampler = "weight_fifo" -> {p \in index : wt[p] = OldestWeight}
+      [] OTHER -> {p \in index : InWindow(p)}
+
+\* The sets of groups that may be trained now; the real order of commits picks one of them.
+Selections ==
+    LET short_end == Settled /\ Cardinality(Candidates) < Need
+        n == IF short_end THEN Cardinality(Candidates) ELSE Need
+    IN  IF Settled /\ index = {} THEN {}
+        ELSE {S \in SUBSET Candidates : Cardinality(S) = n}
+
+----------------------------------------------------------------------------
+(* Protections: what mutants override *)
+
+\* A slot of this kind may be entered.
+SlotOpen(kind) == door = "open"
+
+\* The slots that are held across an await.
+SlotHeld == Holders # {} \/ raising
+
+\* The cut waits for them.
+MayOpen == ~SlotHeld
+
+\* The door closes when a cut is requested.
+DoorOnRequest == "closing"
+
+\* Whether an artifact is read before the window.
+Early(what) == FALSE
+
+\* The gate.
+GateOpen == ~Gated \/ cursor < version + Window
+
+\* ADMITTED is launched before RESERVED is admitted: it may be what opens the gate.
+MayLaunch == TRUE
+
+\* What must be launched before the pump waits at the gate again.
+Unlaunched == {p \in Admitted : task[p] = "none"}
+
+\* The RESERVED prompts that one admission admits.
+AdmittedTogether == {Reserved}
+
+\* The ledger's owner changes in the step that makes the group ready.
+ForgetOnCommit(p) == {p}
+
+\* Nothing is left to do for the task of a committed group.
+AfterCommit == "none"
+Late == FALSE
+
+\* Selection and eviction discard what they take.
+ForgetOnTake(S) == S
+
+\* The save leaves the groups of the index out of the ledger.
+Subtracted(l, ix) == With(l, ix, "none")
+
+\* So does the restore.
+SubtractedAgain(l, ix) == With(l, ix, "none")
+
+\* Rows of a failed commit are cleared before its slot ends.
+ClearedOnRollback(p) == {p}
+
+\* A lost group is credited to its step, in the slot that drops it.
+CreditOnDrop == 1
+
+\* What a publication needs.
+PublishNeeds == AllFiles
+
+\* Shortfall on disk.
+SavedShort == short
+
+\* The trainer version that a bundle is of.
+SavedVersion == version
+
+----------------------------------------------------------------------------
+(* Start *)
+
+Unset == [set |-> FALSE]
+Set(v) == [set |-> TRUE, v |-> v]
+
+NoCapture == [cursor |-> Unset, loader |-> Unset, pool |-> Unset, index |-> Unset,
+              ledger |-> Unset, rows |-> {}, files |-> {}]
+
+AllNone == [p \in Prompts |-> "none"]
+AllMinus == [p \in Prompts |-> -1]
+
+\* What a run without a bundle starts from.
+Nothing == [version |-> 0, cursor |-> -1, pos |-> 0, epoch |-> 0, pool |-> {},
+            index |-> {}, led |-> AllNone, idx |-> AllMinus, wt |-> AllMinus,
+            short |-> [s \in Steps |-> 0], rows |-> {},
+            trained |-> [p \in Prompts |-> 0], dropped |-> {}, files |-> AllFiles]
+
+Init ==
+    /\ up = "running"
+    /\ pos = 0 /\ epoch = 0 /\ raising = FALSE
+    /\ pool = {}
+    /\ led = AllNone /\ idx = AllMinus /\ wt = AllMinus /\ task = AllNone
+    /\ gate = FALSE /\ cursor = -1
+    /\ index = {} /\ rows = {} /\ claimed = {}
+    /\ version = 0 /\ short = Nothing.short /\ tp = "idle"
+    /\ sv = "none" /\ door = "open" /\ cap = NoCapture /\ disk = Nothing /\ saved = -1
+    /\ trained = Nothing.trained /\ dropped = {} /\ failures = 0 /\ crashes = 0
+
+----------------------------------------------------------------------------
+(* Rollout pump: from the loader to the ledger *)
+
+PoolLow == cursor >= 0 /\ Cardinality(pool) < SpareMark
+
+\* The pump has nothing left from before: ADMITTED is launched, RESERVED is admitted.
+PumpFree == Reserved = {} /\ Unlaunched = {} /\ ~raising
+
+Advance ==
+    /\ up = "running"
+    /\ PumpFree
+    /\ ~Exhausted
+    /\ SlotOpen("loader_advance")
+    /\ pos' = pos + 1
+    /\ raising' = ((pos + 1) % PerEpoch = 0)
+    /\ UNCHANGED <<up, epoch, idx, wt, task, gate, cursor, buffer, train, save, ghosts>>
+
+\* Take the next batch from the loader and reserve it, in one slot.
+ReserveBatch ==
+    /\ ~PoolLow
+    /\ led' = With(led, Members(pos + 1), "RESERVED")
+    /\ UNCHANGED pool
+    /\ Advance
+
+\* Take the next batch from the loader and hold it back.
+FillSparePool ==
+    /\ PoolLow
+    /\ pool' = pool \cup Members(pos + 1)
+    /\ UNCHANGED led
+    /\ Advance
+
+\* The batch was the last of its epoch: raise the counter, in the same slot.
+RaiseEpoch ==
+    /\ up = "running"
+    /\ raising
+    /\ epoch' = epoch + 1
+    /\ raising' = FALSE
+    /\ UNCHANGED <<up, pos, pool, led, idx, wt, task, gate, cursor, buffer, train, save, ghosts>>
+
+\* At the end of the data, when all that was launched has settled: spares become a batch.
+DrainSparePool ==
+    /\ up = "running"
+    /\ PumpFree
+    /\ Exhausted
+    /\ Owned = {}
+    /\ pool # {}
+    /\ SlotOpen("spare_drain")
+    /\ \E S \in SUBSET pool :
+        /\ Cardinality(S) = Min(Size, Cardinality(pool))
+        /\ led' = With(led, S, "RESERVED")
+        /\ pool' = pool \ S
+    /\ UNCHANGED <<up, pos, epoch, raising, idx, wt, task, gate, cursor, buffer, train, save,
+                   ghosts>>
+
+\* The wait at the gate ends; outside every slot.
+OpenGate ==
+    /\ up = "running"
+    /\ Reserved # {}
+    /\ Unlaunched = {}
+    /\ ~gate
+    /\ GateOpen
+    /\ gate' = TRUE
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, task, cursor, buffer, train, save,
+                   ghosts>>
+
+\* Raise the cursor, stamp the batch, mark it ADMITTED, in one slot.
+CommitAdmission ==
+    /\ up = "running"
+    /\ gate
+    /\ SlotOpen("admission")
+    /\ \E S \in AdmittedTogether :
+        /\ led' = With(led, S, "ADMITTED")
+        /\ idx' = With(idx, S, cursor + 1)
+        /\ wt' = With(wt, S, Weight)
+        /\ short' = IF Credits /\ Cardinality(S) < Size
+                    THEN [short EXCEPT ![MaxOf(cursor + 1, version)] = @ + Size - Cardinality(S)]
+                    ELSE short
+    /\ cursor' = cursor + 1
+    /\ gate' = FALSE
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, task, buffer, version, tp, save, ghosts>>
+
+----------------------------------------------------------------------------
+(* Rollout pump: from the ledger to the buffer *)
+
+SetTask(p, t) == task' = [task EXCEPT ![p] = t]
+
+\* Generation starts; after a restore too, for what was ADMITTED.
+LaunchGroup(p) ==
+    /\ up = "running"
+    /\ led[p] = "ADMITTED"
+    /\ task[p] \in {"none", "failed"}
+    /\ MayLaunch
+    /\ SetTask(p, "gen")
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, buffer, train, save,
+                   ghosts>>
+
+\* A finished rollout enters the slot of its commit.
+BeginCommit(p) ==
+    /\ up = "running"
+    /\ task[p] = "gen"
+    /\ SlotOpen("group_commit")
+    /\ SetTask(p, "committing")
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, buffer, train, save,
+                   ghosts>>
+
+\* The plane has taken the rows.
+PutRows(p) ==
+    /\ up = "running"
+    /\ task[p] = "committing"
+    /\ rows' = rows \cup {p}
+    /\ SetTask(p, "put")
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, index, claimed,
+                   train, save, ghosts>>
+
+\* The group is ready and its ledger record gone, in one step; the slot ends.
+CommitGroup(p) ==
+    /\ up = "running"
+    /\ task[p] = "put"
+    /\ index' = index \cup {p}
+    /\ led' = With(led, ForgetOnCommit(p), "none")
+    /\ SetTask(p, AfterCommit)
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, idx, wt, gate, cursor, rows, claimed, train,
+                   save, ghosts>>
+
+\* The commit fails or is cancelled: its rows are cleared before the slot ends.
+RollbackGroup(p) ==
+    /\ up = "running"
+    /\ task[p] \in {"committing", "put"}
+    /\ failures < MaxFailures
+    /\ failures' = failures + 1
+    /\ rows' = rows \ ClearedOnRollback(p)
+    /\ SetTask(p, "failed")
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, index, claimed,
+                   train, save, trained, dropped, crashes>>
+
+\* Generation fails.
+FailGroup(p) ==
+    /\ up = "running"
+    /\ task[p] = "gen"
+    /\ failures < MaxFailures
+    /\ failures' = failures + 1
+    /\ SetTask(p, "failed")
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, buffer, train, save,
+                   trained, dropped, crashes>>
+
+\* A lost group goes without a substitute: its step is closed one short, in the same slot.
+DropGroup(p) ==
+    /\ up = "running"
+    /\ task[p] = "failed"
+    /\ pool = {}
+    /\ SlotOpen("drop")
+    /\ led' = [led EXCEPT ![p] = "none"]
+    /\ idx' = [idx EXCEPT ![p] = -1]
+    /\ wt' = [wt EXCEPT ![p] = -1]
+    /\ short' = IF Credits
+                THEN [short EXCEPT ![MaxOf(idx[p], IF tp = "idle" \/ tp = "saving"
+                                                   THEN version ELSE version + 1)]
+                                   = @ + CreditOnDrop]
+                ELSE short
+    /\ dropped' = dropped \cup {p}
+    /\ SetTask(p, "none")
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, gate, cursor, buffer, version, tp, save, trained,
+                   failures, crashes>>
+
+\* A lost group is replaced by a spare: old owner out, new owner in, in one slot.
+SubstituteGroup(p, q) ==
+    /\ up = "running"
+    /\ task[p] = "failed"
+    /\ q \in pool
+    /\ SlotOpen("drop")
+    /\ led' = [led EXCEPT ![p] = "none", ![q] = "ADMITTED"]
+    /\ idx' = [idx EXCEPT ![p] = -1, ![q] = idx[p]]
+    /\ wt' = [wt EXCEPT ![p] = -1, ![q] = IF Sampler = "windowed" THEN version ELSE wt[p]]
+    /\ pool' = pool \ {q}
+    /\ dropped' = dropped \cup {p}
+    /\ SetTask(p, "none")
+    /\ UNCHANGED <<up, pos, epoch, raising, gate, cursor, buffer, train, save, trained, failures,
+                   crashes>>
+
+\* Watchdog: a rollout that can never train any more, in one slot.
+AbortStale(p) ==
+    /\ up = "running"
+    /\ tp = "sync"
+    /\ Sampler = "windowed"
+    /\ task[p] = "gen"
+    /\ ~InWindow(p)
+    /\ SlotOpen("stale_abort")
+    /\ led' = [led EXCEPT ![p] = "none"]
+    /\ idx' = [idx EXCEPT ![p] = -1]
+    /\ wt' = [wt EXCEPT ![p] = -1]
+    /\ dropped' = dropped \cup {p}
+    /\ SetTask(p, "none")
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, gate, cursor, buffer, train, save, trained,
+                   failures, crashes>>
+
+----------------------------------------------------------------------------
+(* Train pump *)
+
+\* Drop finished groups that can never train: entries and rows, in one slot.
+EvictGroups ==
+    /\ up = "running"
+    /\ tp = "idle" /\ sv = "none"
+    /\ Evictable # {}
+    /\ SlotOpen("evict")
+    /\ index' = index \ Evictable
+    /\ rows' = rows \ Evictable
+    /\ led' = With(led, ForgetOnTake(Evictable), "none")
+    /\ idx' = With(idx, {p \in Evictable : led'[p] = "none"}, -1)
+    /\ wt' = With(wt, {p \in Evictable : led'[p] = "none"}, -1)
+    /\ dropped' = dropped \cup Evictable
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, task, gate, cursor, claimed, train, save,
+                   trained, failures, crashes>>
+
+\* Claim the groups of the next step: they leave the index, their rows stay.
+SelectGroups(S) ==
+    /\ up = "running"
+    /\ tp = "idle" /\ sv = "none"
+    /\ Evictable = {}
+    /\ S \in Selections
+    /\ SlotOpen("select")
+    /\ index' = index \ S
+    /\ claimed' = S
+    /\ led' = With(led, ForgetOnTake(S), "none")
+    /\ idx' = With(idx, {p \in S : led'[p] = "none"}, -1)
+    /\ wt' = With(wt, {p \in S : led'[p] = "none"}, -1)
+    /\ tp' = IF S = {} THEN "raise" ELSE "advantages"
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, task, gate, cursor, rows, version, short, save,
+                   ghosts>>
+
+\* Advantages are computed anew and written onto the claimed rows.
+WriteAdvantages ==
+    /\ up = "running"
+    /\ tp = "advantages"
+    /\ tp' = "train"
+    /\ UNCHANGED <<up, rollout, buffer, version, short, save, ghosts>>
+
+\* The optimizer steps.
+TrainStep ==
+    /\ up = "running"
+    /\ tp = "train"
+    /\ trained' = [p \in Prompts |-> IF p \in claimed THEN Min(2, trained[p] + 1) ELSE trained[p]]
+    /\ tp' = "clear"
+    /\ UNCHANGED <<up, rollout, buffer, version, short, save, dropped, failures, crashes>>
+
+\* Delete the rows of the step and end its claim, in one slot.
+ClearRows ==
+    /\ up = "running"
+    /\ tp = "clear"
+    /\ SlotOpen("clear")
+    /\ rows' = rows \ claimed
+    /\ claimed' = {}
+    /\ tp' = "raise"
+    /\ UNCHANGED <<up, rollout, index, version, short, save, ghosts>>
+
+\* The version moves, and with it the gate.
+RaiseVersion ==
+    /\ up = "running"
+    /\ tp = "raise"
+    /\ version' = version + 1
+    /\ short' = [short EXCEPT ![version] = 0]
+    /\ tp' = "sync"
+    /\ UNCHANGED <<up, rollout, buffer, save, ghosts>>
+
+\* Generators take the new weights, after stale rollouts were aborted.
+SyncWeights ==
+    /\ up = "running"
+    /\ tp = "sync"
+    /\ Sampler = "windowed" => {p \in Prompts : task[p] = "gen" /\ ~InWindow(p)} = {}
+    /\ tp' = "idle"
+    /\ UNCHANGED <<up, rollout, buffer, version, short, save, ghosts>>
+
+----------------------------------------------------------------------------
+(* Save: runs in the train pump's task, once per version at most *)
+
+Capture(field, v) == cap' = [cap EXCEPT ![field] = Set(v)]
+
+\* Artifacts that a mutant reads before it asks for the cut.
+EarlyDone == \A f \in {"cursor", "loader", "pool", "index", "ledger"} : Early(f) => cap[f].set
+
+\* Close the door and wait.
+RequestCut ==
+    /\ up = "running"
+    /\ tp \in {"idle", "saving"} /\ sv = "none"
+    /\ saved < version
+    /\ EarlyDone
+    /\ sv' = "requested"
+    /\ tp' = "saving"
+    /\ door' = DoorOnRequest
+    /\ saved' = version
+    /\ UNCHANGED <<up, rollout, buffer, version, short, cap, disk, ghosts>>
+
+\* The last slot has ended: the window begins.
+OpenCut ==
+    /\ up = "running"
+    /\ sv = "requested"
+    /\ MayOpen
+    /\ sv' = "cursor"
+    /\ door' = "shut"
+    /\ UNCHANGED <<up, rollout, buffer, train, cap, disk, saved, ghosts>>
+
+\* A read: inside the window one after the other; an early one as soon as the pump is idle.
+Read(what, then, v) ==
+    /\ up = "running"
+    /\ ~cap[what].set
+    /\ Capture(what, v)
+    /\ IF Early(what)
+       THEN /\ tp \in {"idle", "saving"} /\ sv = "none" /\ saved < version
+            /\ tp' = "saving"
+            /\ UNCHANGED sv
+       ELSE /\ sv = what
+            /\ sv' = then
+            /\ UNCHANGED tp
+    /\ UNCHANGED <<up, rollout, buffer, version, short, door, disk, saved, ghosts>>
+
+\* Inside the window, an artifact that was read too early is passed over.
+PassOver(what, then) ==
+    /\ up = "running"
+    /\ Early(what)
+    /\ sv = what
+    /\ sv' = then
+    /\ UNCHANGED <<up, rollout, buffer, train, door, cap, disk, saved, ghosts>>
+
+ReadCursor == Read("cursor", "loader", cursor) \/ PassOver("cursor", "loader")
+ReadLoader ==
+    Read("loader", "pool", [pos |-> pos, epoch |-> epoch]) \/ PassOver("loader", "pool")
+ReadSparePool == Read("pool", "index", pool) \/ PassOver("pool", "index")
+ReadIndex == Read("index", "ledger", index) \/ PassOver("index", "ledger")
+ReadLedger ==
+    \/ Read("ledger", "plane",
+            [led |-> Subtracted(led, IF cap.index.set THEN cap.index.v ELSE {}),
+             idx |-> idx, wt |-> wt, short |-> SavedShort, dropped |-> dropped])
+    \/ PassOver("ledger", "plane")
+
+\* The plane writes its rows, if they are those of the index.
+SavePlane ==
+    /\ up = "running"
+    /\ sv = "plane"
+    /\ rows = cap.index.v
+    /\ cap' = [cap EXCEPT !.rows = rows]
+    /\ sv' = "close"
+    /\ UNCHANGED <<up, rollout, buffer, train, door, disk, saved, ghosts>>
+
+\* The window ends.
+CloseCut ==
+    /\ up = "running"
+    /\ sv = "close"
+    /\ door' = "open"
+    /\ sv' = "files"
+    /\ UNCHANGED <<up, rollout, buffer, train, cap, disk, saved, ghosts>>
+
+Write(file, after) ==
+    /\ up = "running"
+    /\ sv = "files"
+    /\ file \notin cap.files
+    /\ after \subseteq cap.files
+    /\ cap' = [cap EXCEPT !.files = @ \cup {file}]
+    /\ UNCHANGED <<up, rollout, buffer, train, sv, door, disk, saved, ghosts>>
+
+WritePolicy == Write("policy", {})
+WriteSidecars == Write("sidecars", {"policy"})
+WriteManifest == Write("manifest", {"policy", "sidecars"})
+
+\* What the rename makes resolvable.
+Bundle ==
+    [version |-> SavedVersion, cursor |-> cap.cursor.v, pos |-> cap.loader.v.pos,
+     epoch |-> cap.loader.v.epoch, pool |-> cap.pool.v, index |-> cap.index.v,
+     led |-> cap.ledger.v.led, idx |-> cap.ledger.v.idx, wt |-> cap.ledger.v.wt,
+     short |-> cap.ledger.v.short, rows |-> cap.rows, trained |-> trained,
+     dropped |-> cap.ledger.v.dropped, files |-> cap.files]
+
+\* The files that the rename makes resolvable are all of this save.
+Renamed == Bundle
+
+\* One rename, after everything is durable.
+PublishBundle ==
+    /\ up = "running"
+    /\ sv = "files"
+    /\ PublishNeeds \subseteq cap.files
+    /\ disk' = Renamed
+    /\ cap' = NoCapture
+    /\ sv' = "published"
+    /\ UNCHANGED <<up, rollout, buffer, train, door, saved, ghosts>>
+
+\* Old bundles go, after the new one is durable; the train pump goes on.
+PruneBundles ==
+    /\ up = "running"
+    /\ sv = "published"
+    /\ sv' = "none"
+    /\ tp' = "idle"
+    /\ UNCHANGED <<up, rollout, buffer, version, short, door, cap, disk, saved, ghosts>>
+
+\* The save fails, at any point: the door opens, the last bundle stays, the run goes on.
+FailSave ==
+    /\ up = "running"
+    /\ sv \notin {"none", "published"}
+    /\ failures < MaxFailures
+    /\ failures' = failures + 1
+    /\ door' = "open"
+    /\ cap' = NoCapture
+    /\ sv' = "none"
+    /\ tp' = "idle"
+    /\ UNCHANGED <<up, rollout, buffer, version, short, disk, saved, trained, dropped, crashes>>
+
+----------------------------------------------------------------------------
+(* Crash and restore *)
+
+MayCrash ==
+    /\ crashes < MaxCrashes
+    /\ up # "down"
+    /\ CrashAnywhere \/ sv = "published"
+
+\* Everything but the disk is gone; the surviving history is that of the bundle.
+Crash ==
+    /\ MayCrash
+    /\ crashes' = crashes + 1
+    /\ up' = "down"
+    /\ pos' = 0 /\ epoch' = 0 /\ raising' = FALSE /\ pool' = {}
+    /\ led' = AllNone /\ idx' = AllMinus /\ wt' = AllMinus /\ task' = AllNone
+    /\ gate' = FALSE /\ cursor' = -1
+    /\ index' = {} /\ rows' = {} /\ claimed' = {}
+    /\ version' = 0 /\ short' = Nothing.short /\ tp' = "idle"
+    /\ sv' = "none" /\ door' = "open" /\ cap' = NoCapture /\ saved' = -1
+    /\ trained' = disk.trained /\ dropped' = disk.dropped
+    /\ UNCHANGED <<disk, failures>>
+
+\* One stage of the restore after the other.
+Stage(from, to) ==
+    /\ up = from
+    /\ up' = to
+
+\* The bundle is whole.
+VerifyBundle ==
+    /\ Stage("down", IF disk.files = AllFiles
+                     THEN "verified" ELSE "refused")
+    /\ UNCHANGED <<rollout, buffer, train, save, ghosts>>
+
+\* The bootstrap client brings the rows back, into a plane that nobody has used.
+LoadPlane ==
+    /\ Stage("verified", "loaded")
+    /\ rows' = disk.rows
+    /\ UNCHANGED <<rollout, index, claimed, train, save, ghosts>>
+
+\* The controller's own client: the rows of the index are there.
+ConnectPlane ==
+    /\ Stage("loaded", IF disk.index \subseteq rows THEN "connected" ELSE "refused")
+    /\ rows' = rows \cap disk.index
+    /\ UNCHANGED <<rollout, index, claimed, train, save, ghosts>>
+
+RestoreIndex ==
+    /\ Stage("connected", "indexed")
+    /\ index' = disk.index
+    /\ UNCHANGED <<rollout, rows, claimed, train, save, ghosts>>
+
+RestoreSparePool ==
+    /\ Stage("indexed", "pooled")
+    /\ pool' = disk.pool
+    /\ UNCHANGED <<pos, epoch, raising, led, idx, wt, task, gate, cursor, buffer, train, save,
+                   ghosts>>
+
+RestoreLedger ==
+    /\ Stage("pooled", "owned")
+    /\ led' = SubtractedAgain(disk.led, disk.index)
+    /\ idx' = disk.idx
+    /\ wt' = disk.wt
+    /\ short' = disk.short
+    /\ UNCHANGED <<pos, epoch, raising, pool, task, gate, cursor, buffer, version, tp, save,
+                   ghosts>>
+
+\* Cursor, loader and version; the cursor must not be below a stamp.
+RestoreCursor ==
+    /\ Stage("owned", IF \A p \in index \cup Admitted : idx[p] <= disk.cursor
+                      THEN "restored" ELSE "refused")
+    /\ cursor' = disk.cursor
+    /\ pos' = disk.pos
+    /\ epoch' = disk.epoch
+    /\ version' = disk.version
+    /\ UNCHANGED <<raising, pool, led, idx, wt, task, gate, buffer, short, tp, save, ghosts>>
+
+StartPumps ==
+    /\ Stage("restored", "running")
+    /\ saved' = version
+    /\ UNCHANGED <<rollout, buffer, train, sv, door, cap, disk, ghosts>>
+
+\* The run has served everything.
+EndRun ==
+    /\ up = "running"
+    /\ Finished
+    /\ UNCHANGED vars
+
+----------------------------------------------------------------------------
+Next ==
+    \/ ReserveBatch \/ FillSparePool \/ RaiseEpoch \/ DrainSparePool \/ OpenGate
+    \/ CommitAdmission
+    \/ \E p \in Prompts :
+        \/ LaunchGroup(p) \/ BeginCommit(p) \/ PutRows(p) \/ CommitGroup(p) \/ RollbackGroup(p)
+        \/ FailGroup(p) \/ DropGroup(p) \/ AbortStale(p)
+    \/ \E p, q \in Prompts : SubstituteGroup(p, q)
+    \/ EvictGroups
+    \/ \E S \in SUBSET index : SelectGroups(S)
+    \/ WriteAdvantages \/ TrainStep \/ ClearRows \/ RaiseVersion \/ SyncWeights
+    \/ RequestCut \/ OpenCut \/ ReadCursor \/ ReadLoader \/ ReadSparePool \/ ReadIndex
+    \/ ReadLedger \/ SavePlane \/ CloseCut \/ WritePolicy \/ WriteSidecars \/ WriteManifest
+    \/ PublishBundle \/ PruneBundles \/ FailSave
+    \/ Crash \/ VerifyBundle \/ LoadPlane \/ ConnectPlane \/ RestoreIndex \/ RestoreSparePool
+    \/ RestoreLedger \/ RestoreCursor \/ StartPumps
+    \/ EndRun
+    \/ Late
+
+Spec == Init /\ [][Next]_vars
+=============================================================================

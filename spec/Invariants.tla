@@ -1,0 +1,77 @@
+----------------------------- MODULE Invariants -----------------------------
+(***************************************************************************)
+(* One named predicate per promise of the design, or part of one.          *)
+(***************************************************************************)
+EXTENDS Cutlock
+
+TypeOK ==
+    /\ pos \in 0..Batches
+    /\ epoch \in 0..EpochOf(Batches)
+    /\ pool \subseteq Prompts
+    /\ led \in [Prompts -> {"none", "RESERVED", "ADMITTED"}]
+    /\ \A p \in Prompts : idx[p] \in -1..Batches + MaxFailures /\ wt[p] \in -1..Batches + MaxFailures
+    /\ task \in [Prompts -> {"none", "gen", "committing", "put", "failed", "late"}]
+    /\ index \subseteq Prompts /\ rows \subseteq Prompts /\ claimed \subseteq Prompts
+    /\ door \in {"open", "closing", "shut"}
+
+\* Owners of a prompt: how many of them there are.
+Owners(p, thePool, theLed, theIndex, theClaim, theTrained, theDropped) ==
+    Cardinality({o \in 1..6 :
+        \/ o = 1 /\ p \in thePool
+        \/ o = 2 /\ theLed[p] # "none"
+        \/ o = 3 /\ p \in theIndex
+        \/ o = 4 /\ p \in theClaim
+        \/ o = 5 /\ theTrained[p] > 0
+        \/ o = 6 /\ p \in theDropped})
+
+\* A claimed group is owned by its step until its rows are cleared, trained or not.
+OpenClaim == IF tp \in {"advantages", "train"} THEN claimed ELSE {}
+
+\* P2, live: what the loader has handed out has one owner, the rest none.
+OneOwner ==
+    up = "running" => \A p \in Prompts :
+        Owners(p, pool, led, index, OpenClaim, trained, dropped) = (IF p[1] <= pos THEN 1 ELSE 0)
+
+\* P1 and P2, on disk.
+DiskOneOwner ==
+    \A p \in Prompts :
+        Owners(p, disk.pool, disk.led, disk.index, {}, disk.trained, disk.dropped)
+            = (IF p[1] <= disk.pos THEN 1 ELSE 0)
+
+\* P3: no owned prompt was stamped above the saved cursor; the cursor is within the window.
+DiskCursor ==
+    /\ \A p \in Prompts :
+        (p \in disk.index \/ disk.led[p] = "ADMITTED") => disk.idx[p] <= disk.cursor
+    /\ Gated => disk.cursor <= disk.version + Window
+    /\ \A p \in Prompts : disk.led[p] = "RESERVED" => disk.idx[p] = -1
+
+\* P3: a stamp is given once: what is owned of one stamp is at most a step.
+DiskStamps ==
+    Stamping => \A s \in Steps :
+        Cardinality({p \in Prompts : (p \in disk.index \/ disk.led[p] = "ADMITTED")
+                                     /\ disk.idx[p] = s}) <= Size
+
+\* P3: loader position and epoch belong together.
+DiskEpoch == disk.epoch = EpochOf(disk.pos)
+
+\* P4: the rows of the saved store are those of the saved index.
+DiskRows == disk.rows = disk.index
+
+\* P4, live between slots, and at the inventory check of the save.
+LiveRows == up = "running" /\ Holders = {} /\ tp # "clear" => rows = index \cup claimed
+Inventory == up = "running" /\ sv = "plane" => rows = cap.index.v
+
+\* P5.
+NoTwice == \A p \in Prompts : trained[p] < 2
+NoLoss == up = "running" /\ Finished => \A p \in Prompts : trained[p] = 1 \/ p \in dropped
+
+\* P6 and P8: what is published can be restored.
+NoRefusal == up # "refused"
+Complete == disk.files = AllFiles
+
+\* P1: an open cut excludes slots that last.
+CutExcludes == door = "shut" => Holders = {} /\ ~raising
+
+\* The gate bounds how far dispatch runs ahead.
+GateBound == Gated /\ up = "running" => cursor <= version + Window
+=============================================================================
