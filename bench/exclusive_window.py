@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import functools
 import json
 import os
 import platform
@@ -61,7 +60,12 @@ async def measure(megabytes: int, repetitions: int) -> list[dict[str, object]]:
     plane = await TransferQueuePlane.connect("rollouts")
     prompts = build_prompts(config)
     state = build_state(
-        config, prompts, plane, MemoryLog(), lineage="bench", now=time.monotonic,
+        config,
+        prompts,
+        plane,
+        MemoryLog(),
+        lineage="bench",
+        now=time.monotonic,
         sleep=asyncio.sleep,
     )
     await fill(state, row_bytes)
@@ -121,7 +125,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     ray.init(
-        address="local", num_cpus=16, include_dashboard=False, log_to_driver=False,
+        address="local",
+        num_cpus=16,
+        include_dashboard=False,
+        log_to_driver=False,
         logging_level="ERROR",
     )
     results = []

@@ -29,11 +29,17 @@ Init ==
     /\ slots = 0
     /\ open = FALSE
 
+\* The door: who comes while somebody waits, waits too.
+DoorOpen(p) == queue = <<>>
+
+\* A cut waits for this many slots.
+Drains(n) == n = 0
+
 \* Whether `p` may enter without waiting.
 Free(p) ==
-    /\ queue = <<>>
+    /\ DoorOpen(p)
     /\ ~open
-    /\ p \in Savers => slots = 0
+    /\ p \in Savers => Drains(slots)
 
 \* How many of the head of queue `q` can be handed a place: all slots up to the first cut, or
 \* that cut alone.
@@ -42,7 +48,7 @@ Handed(q, n, isOpen) ==
     IF q = <<>> \/ isOpen THEN <<>>
     ELSE IF Head(q) \in Writers
          THEN <<Head(q)>> \o Handed(Tail(q), n + 1, FALSE)
-         ELSE IF n = 0 THEN <<Head(q)>> ELSE <<>>
+         ELSE IF Drains(n) THEN <<Head(q)>> ELSE <<>>
 
 \* Give free places to the head of the queue; `s` is the state without the places given back.
 HandOver(s, q, n, isOpen) ==
@@ -62,12 +68,15 @@ EnterFast(p) ==
     /\ open' = (p \in Savers)
     /\ UNCHANGED queue
 
+\* Where a waiter queues up.
+Queued(q, p) == Append(q, p)
+
 \* Queue up; a cut that queues closes the door for all slots that come later.
 Wait(p) ==
     /\ state[p] = "idle"
     /\ ~Free(p)
     /\ state' = [state EXCEPT ![p] = "waiting"]
-    /\ queue' = Append(queue, p)
+    /\ queue' = Queued(queue, p)
     /\ UNCHANGED <<slots, open>>
 
 \* The task that was handed a place runs again.
@@ -85,16 +94,28 @@ Leave(p) ==
     /\ state[p] = "inside"
     /\ HandOver([state EXCEPT ![p] = "idle"], queue, SlotsWithout(p), OpenWithout(p))
 
-\* A waiter is cancelled; those behind it may have waited for it alone.
+\* Those behind a cancelled waiter may have waited for it alone.
+HandsOverOnCancel == TRUE
+
+\* A waiter is cancelled.
 CancelWaiting(p) ==
     /\ state[p] = "waiting"
-    /\ HandOver([state EXCEPT ![p] = "idle"],
-                SelectSeq(queue, LAMBDA q : q # p), slots, open)
+    /\ LET rest == SelectSeq(queue, LAMBDA q : q # p)
+       IN  IF HandsOverOnCancel
+           THEN HandOver([state EXCEPT ![p] = "idle"], rest, slots, open)
+           ELSE /\ state' = [state EXCEPT ![p] = "idle"]
+                /\ queue' = rest
+                /\ UNCHANGED <<slots, open>>
+
+\* What a cancelled waiter gives back of the place that it was handed.
+GivesBack == TRUE
 
 \* A waiter is cancelled in the very turn in which it was handed its place.
 CancelGranted(p) ==
     /\ state[p] = "granted"
-    /\ HandOver([state EXCEPT ![p] = "idle"], queue, SlotsWithout(p), OpenWithout(p))
+    /\ IF GivesBack
+       THEN HandOver([state EXCEPT ![p] = "idle"], queue, SlotsWithout(p), OpenWithout(p))
+       ELSE HandOver([state EXCEPT ![p] = "idle"], queue, slots, open)
 
 Next == \E p \in Everyone :
     EnterFast(p) \/ Wait(p) \/ Resume(p) \/ Leave(p) \/ CancelWaiting(p) \/ CancelGranted(p)
@@ -123,7 +144,7 @@ Balance ==
     /\ open = (Holders(Savers) # {})
 
 \* Who waits is queued, once.
-Queued ==
+EachQueuedOnce ==
     /\ {queue[i] : i \in 1..Len(queue)} = {p \in Everyone : state[p] = "waiting"}
     /\ Len(queue) = Cardinality({p \in Everyone : state[p] = "waiting"})
 

@@ -1,9 +1,9 @@
 import asyncio
 
 import pytest
+import ray
 import torch
 
-import ray
 from cutlock.errors import (
     BundleCorruptError,
     ConfigError,

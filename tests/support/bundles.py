@@ -19,12 +19,12 @@ from cutlock.bundle.manifest import FileRecord, decode_manifest, encode_manifest
 from cutlock.bundle.writing import BundleWriter
 from cutlock.plane.base import PlaneInfo, write_stamp
 from cutlock.records import (
-    Snapshot,
     IndexEntry,
     LedgerRecord,
     LoaderState,
     Occurrence,
     Phase,
+    Snapshot,
     digest_of,
 )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from cutlock.barrier import Barrier, Cut, Slot
 
 T = TypeVar("T")
+S = TypeVar("S", Slot, Cut)
 
 
 class VirtualClock:
@@ -44,6 +46,16 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
         return result
     coroutine.close()
     raise AssertionError(f"{coroutine!r} suspended")
+
+
+@contextmanager
+def entered(section: S) -> Iterator[S]:
+    """A section held without an event loop, for what is synchronous inside it."""
+    at_once(section.__aenter__())
+    try:
+        yield section
+    finally:
+        at_once(section.__aexit__(None, None, None))
 
 
 class Holder:

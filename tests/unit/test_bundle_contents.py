@@ -7,17 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.bundles import (
-    PLANE,
-    admitted,
-    finished,
-    prompt,
-    reseal,
-    reserved,
-    sample_cut,
-    sample_info,
-    save,
-)
 
 from cutlock.bundle.artifacts import (
     DATA_PLANE,
@@ -40,7 +29,18 @@ from cutlock.bundle.contents import (
 from cutlock.bundle.manifest import decode_manifest, encode_manifest
 from cutlock.bundle.verification import verify
 from cutlock.errors import BundleCorruptError, InvariantError, SaveError
-from cutlock.records import Snapshot, LoaderState, Phase
+from cutlock.records import LoaderState, Phase, Snapshot
+from tests.support.bundles import (
+    PLANE,
+    admitted,
+    finished,
+    prompt,
+    reseal,
+    reserved,
+    sample_cut,
+    sample_info,
+    save,
+)
 
 
 @pytest.fixture

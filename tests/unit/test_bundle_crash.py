@@ -10,8 +10,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.support.bundles import fill, sample_cut, sample_info, save
-from tests.support.lossy_disk import LOSSES, LossyDisk, PowerLoss, Tree, materialise
 
 from cutlock.bundle.artifacts import MANIFEST
 from cutlock.bundle.contents import decode_cut
@@ -19,6 +17,8 @@ from cutlock.bundle.publication import latest, prune, reclaim, scan
 from cutlock.bundle.verification import read_manifest, verify
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import BundleCorruptError, BundleNotFoundError, SaveError
+from tests.support.bundles import fill, sample_cut, sample_info, save
+from tests.support.lossy_disk import LOSSES, LossyDisk, PowerLoss, Tree, materialise
 
 NEW = 9
 

@@ -3,8 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.bundles import fill, sample_cut, sample_info, save
-from tests.support.lossy_disk import LOSSES, LossyDisk, materialise
 
 from cutlock.bundle.artifacts import LOADER, MANIFEST
 from cutlock.bundle.names import Place, directory_name, parse_name
@@ -19,6 +17,8 @@ from cutlock.bundle.publication import (
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import BundleNotFoundError, ConfigError, MisuseError
+from tests.support.bundles import fill, sample_cut, sample_info, save
+from tests.support.lossy_disk import LOSSES, LossyDisk, materialise
 
 
 def names(root: Path) -> list[str]:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.bundles import reseal, save
 
 from cutlock.bundle.artifacts import ARTIFACTS, DATA_PLANE, LOADER, MANIFEST, POLICY, required
 from cutlock.bundle.contents import decode_cut
@@ -14,6 +13,7 @@ from cutlock.bundle.files import REAL, walk
 from cutlock.bundle.manifest import Manifest, decode_manifest, encode_manifest
 from cutlock.bundle.verification import VerifiedBundle, verify
 from cutlock.errors import BundleCorruptError, BundleNotFoundError, MisuseError
+from tests.support.bundles import reseal, save
 
 FILES = [row.name for row in ARTIFACTS if not row.name.endswith("/")]
 READ_BY_US = [name for name in FILES if not name.startswith(f"{POLICY}/")]

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.bundles import fill, sample_cut, sample_info, save
 
 from cutlock.bundle import files
 from cutlock.bundle.artifacts import (
@@ -23,6 +22,7 @@ from cutlock.bundle.publication import latest, set_aside
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import BundleExistsError, MisuseError, SaveError
+from tests.support.bundles import fill, sample_cut, sample_info, save
 
 CUT = sample_cut()
 

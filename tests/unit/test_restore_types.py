@@ -41,9 +41,7 @@ WRONG = {
     "start pumps on a state that was not restored": (
         "    Controller(state, trainer, generator, identity, root)\n"
     ),
-    "load the plane from a path that nobody verified": (
-        "    await load_plane(root, bootstrap)\n"
-    ),
+    "load the plane from a path that nobody verified": ("    await load_plane(root, bootstrap)\n"),
 }
 
 

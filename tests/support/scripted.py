@@ -1,0 +1,173 @@
+"""Parts of a run that a test directs: stop points, plane steps, rollouts, clock and log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from cutlock.alphabet import Action
+from cutlock.errors import PlaneError, WorkerError
+from cutlock.events import EventLog, Record
+from cutlock.plane.memory import PlaneStep
+from cutlock.workers.base import PolicyShape, Prompt, Rollouts
+
+
+class Hold:
+    """A place at which everybody who comes by is kept until the hold is released."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self._free = asyncio.Event()
+
+    async def stand(self) -> None:
+        self.reached.set()
+        await self._free.wait()
+
+    def release(self) -> None:
+        self._free.set()
+
+
+class Holds:
+    """`StopPoints` at which holds can be put up."""
+
+    def __init__(self) -> None:
+        self.announced = 0
+        self._holds: list[tuple[Action, Mapping[str, object], list[int], Hold]] = []
+
+    def hold(self, action: Action, *, skip: int = 0, **where: object) -> Hold:
+        """Hold everybody from now on, after the first `skip` announcements that match."""
+        hold = Hold()
+        self._holds.append((action, where, [skip], hold))
+        return hold
+
+    def release_all(self) -> None:
+        for *_, hold in self._holds:
+            hold.release()
+
+    async def reach(self, action: Action, /, **where: object) -> None:
+        self.announced += 1
+        for wanted, condition, skip, hold in self._holds:
+            if wanted is not action or not where.items() >= condition.items():
+                continue
+            if skip[0]:
+                skip[0] -= 1
+            else:
+                await hold.stand()
+
+
+class PlaneHolds:
+    """`PlaneSteps` at which holds can be put up, and calls be made to fail."""
+
+    def __init__(self) -> None:
+        self._holds: list[tuple[str, str, int | None, Hold]] = []
+        self._failing: dict[tuple[str, str], int] = {}
+
+    def hold(self, op: str, phase: str, unit: int | None = None) -> Hold:
+        hold = Hold()
+        self._holds.append((op, phase, unit, hold))
+        return hold
+
+    def fail(self, op: str, phase: str, times: int = 1) -> None:
+        """Let the next `times` such steps fail."""
+        self._failing[op, phase] = times
+
+    async def reach(self, step: PlaneStep, /) -> None:
+        for op, phase, unit, hold in self._holds:
+            if (op, phase) == (step.op, step.phase) and unit in (None, step.unit):
+                await hold.stand()
+        if self._failing.get((step.op, step.phase)):
+            self._failing[step.op, step.phase] -= 1
+            raise PlaneError(f"{step.op} was made to fail before {step.phase}")
+
+
+class ScriptedGenerator:
+    """`Generator` whose rollouts depend on the prompt alone and end when they are told to."""
+
+    def __init__(self, shape: PolicyShape) -> None:
+        self.calls = 0
+        self.versions: list[int] = []
+        self._shape = shape
+        self._told: dict[str, asyncio.Event] = {}
+        self._all = False
+        self._failing: dict[str, int] = {}
+
+    def finish(self, *group_ids: str) -> None:
+        """Let the rollouts of these groups end, now or whenever they begin."""
+        for group_id in group_ids:
+            self._event(_prompt_of(group_id)).set()
+
+    def finish_all(self) -> None:
+        """Let all rollouts end, those of later calls too."""
+        self._all = True
+        for event in self._told.values():
+            event.set()
+
+    def fail(self, *group_ids: str, times: int = 1_000_000) -> None:
+        """Let the next rollouts of these groups end in an error."""
+        for group_id in group_ids:
+            self._failing[_prompt_of(group_id)] = times
+
+    async def generate(self, prompt: Prompt, *, group_size: int, seed: int) -> Rollouts:
+        self.calls += 1
+        await self._event(prompt.prompt_id).wait()
+        if self._failing.get(prompt.prompt_id):
+            self._failing[prompt.prompt_id] -= 1
+            raise WorkerError(f"{prompt.prompt_id} was made to fail")
+        tokens = torch.tensor(prompt.tokens)
+        response = torch.tensor([*reversed(prompt.tokens), self._shape.eos])
+        rewards = [float(sibling % 2) for sibling in range(group_size)]
+        return Rollouts(
+            fields={
+                "prompt": [tokens.clone() for _ in rewards],
+                "response": [response.clone() for _ in rewards],
+                "logprobs": [torch.full((len(response),), -0.5) for _ in rewards],
+                "reward": [torch.tensor([reward]) for reward in rewards],
+            },
+            rewards=rewards,
+        )
+
+    async def load_weights(self, weights: object, version: int) -> None:
+        self.versions.append(version)
+
+    async def close(self) -> None:
+        pass
+
+    def _event(self, prompt_id: str) -> asyncio.Event:
+        event = self._told.setdefault(prompt_id, asyncio.Event())
+        if self._all:
+            event.set()
+        return event
+
+
+def _prompt_of(group_id: str) -> str:
+    return group_id.rpartition("@")[0]
+
+
+class WatchedLog(EventLog):
+    """The real event log, which can be waited on."""
+
+    def __init__(self, path: Path) -> None:
+        self.records: list[Record] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        super().__init__(path, clock=lambda: 0.0)
+
+    def next_record(self) -> asyncio.Future[None]:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def _append(self, record: Record) -> None:
+        super()._append(record)
+        self.records.append(record)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+async def sleep_for_ever(seconds: float) -> None:
+    """The `sleep` of a clock that never moves."""
+    await asyncio.Event().wait()
