@@ -715,23 +715,33 @@ EndRun ==
     /\ UNCHANGED vars
 
 ----------------------------------------------------------------------------
-Next ==
+(* What goes on by itself. *)
+Progress ==
     \/ ReserveBatch \/ FillSparePool \/ RaiseEpoch \/ DrainSparePool \/ OpenGate
     \/ CommitAdmission
     \/ \E p \in Prompts :
-        \/ LaunchGroup(p) \/ BeginCommit(p) \/ PutRows(p) \/ CommitGroup(p) \/ RollbackGroup(p)
-        \/ FailGroup(p) \/ DropGroup(p) \/ AbortStale(p)
+        \/ LaunchGroup(p) \/ BeginCommit(p) \/ PutRows(p) \/ CommitGroup(p) \/ DropGroup(p)
+        \/ AbortStale(p)
     \/ \E p, q \in Prompts : SubstituteGroup(p, q)
     \/ EvictGroups
     \/ \E S \in SUBSET index : SelectGroups(S)
     \/ WriteAdvantages \/ TrainStep \/ ClearRows \/ RaiseVersion \/ SyncWeights
     \/ RequestCut \/ OpenCut \/ ReadCursor \/ ReadLoader \/ ReadSparePool \/ ReadIndex
     \/ ReadLedger \/ SavePlane \/ CloseCut \/ WritePolicy \/ WriteSidecars \/ WriteManifest
-    \/ PublishBundle \/ PruneBundles \/ FailSave
-    \/ Crash \/ VerifyBundle \/ LoadPlane \/ ConnectPlane \/ RestoreIndex \/ RestoreSparePool
+    \/ PublishBundle \/ PruneBundles
+    \/ VerifyBundle \/ LoadPlane \/ ConnectPlane \/ RestoreIndex \/ RestoreSparePool
     \/ RestoreLedger \/ RestoreCursor \/ StartPumps
-    \/ EndRun
     \/ Late
 
+(* What may happen to it. *)
+Trouble ==
+    \/ \E p \in Prompts : RollbackGroup(p) \/ FailGroup(p)
+    \/ FailSave
+    \/ Crash
+
+Next == Progress \/ Trouble \/ EndRun
+
+\* A run is finite, so it is enough that something that can go on does.
 Spec == Init /\ [][Next]_vars
+FairSpec == Spec /\ WF_vars(Progress)
 =============================================================================

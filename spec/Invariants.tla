@@ -74,4 +74,17 @@ CutExcludes == door = "shut" => Holders = {} /\ ~raising
 
 \* The gate bounds how far dispatch runs ahead.
 GateBound == Gated /\ up = "running" => cursor <= version + Window
+
+----------------------------------------------------------------------------
+(* P7, under `FairSpec`. *)
+
+\* A requested cut is taken, or its save has failed or died.
+CutIsTaken == (sv = "requested") ~> (sv # "requested")
+
+\* Every admitted group ends trained or dropped; one that a crash takes back is admitted again.
+AdmittedEnds == \A p \in Prompts : (led[p] = "ADMITTED") ~> (p \in dropped \/ trained[p] = 1)
+
+\* A restore reaches running pumps, and the run its end.
+RestoreEnds == (up = "down") ~> (up = "running")
+RunEnds == <>[](up = "running" /\ Finished)
 =============================================================================
