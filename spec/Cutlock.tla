@@ -22,7 +22,9 @@ CONSTANTS
     SpareMark,      \* low-water mark of the spare pool, 0 for none
     MaxFailures,    \* failed rollouts, failed commits and failed saves, together
     MaxCrashes,
-    CrashAnywhere   \* FALSE: only right after a publication; the restored state is the same
+    CrashAnywhere,  \* FALSE: only right after a publication; the restored state is the same
+    Units,          \* storage units of the plane; every group has rows in each
+    Narrow          \* save mode: TRUE, units are saved after the window; FALSE, inside it
 
 VARIABLES
     up,             \* "running", "down", or how far the restore has come
@@ -37,11 +39,14 @@ VARIABLES
     gate,           \* the gate was found open for the RESERVED batch
     cursor,         \* the sampler's dispatch index
     index,          \* finished groups
-    rows,           \* groups whose rows are in the plane
+    rows,           \* <<group, unit>> whose data is in the plane
+    derived,        \* groups whose rows carry advantages
+    deferred,       \* groups whose clear waits for the snapshot of their rows
     claimed,        \* groups of the open training step
     version,        \* trainer version
     short,          \* step -> groups it goes without
     tp,             \* train pump
+    computed,       \* groups of the open step whose advantages were computed in it
     sv,             \* save
     door,           \* "open", "closing" (a cut waits), "shut" (a cut is open)
     cap,            \* what the open save has captured
@@ -53,8 +58,9 @@ VARIABLES
     crashes
 
 rollout == <<pos, epoch, raising, pool, led, idx, wt, task, gate, cursor>>
-buffer  == <<index, rows, claimed>>
-train   == <<version, short, tp>>
+buffer  == <<index, rows, derived, deferred, claimed>>
+plane   == <<rows, derived, deferred>>
+train   == <<version, short, tp, computed>>
 save    == <<sv, door, cap, disk, saved>>
 ghosts  == <<trained, dropped, failures, crashes>>
 vars    == <<up, rollout, buffer, train, save, ghosts>>
@@ -80,7 +86,7 @@ Running  == {p \in Prompts : task[p] # "none"}
 \* Who holds a slot across an await: commits, and the loader while it raises the epoch.
 Holders == {p \in Prompts : task[p] \in {"committing", "put"}}
 
-AllFiles == {"policy", "sidecars", "manifest"}
+AllFiles == {"policy", "sidecars", "manifest"} \cup Units
 
 Gated == Sampler # "windowed"
 Stamping == Sampler = "in_order"
@@ -91,7 +97,11 @@ Weight == IF Sampler \in {"weight_fifo", "windowed"} THEN version ELSE -1
 Exhausted == pos = Batches
 \* Nothing more will be committed.
 Settled == Exhausted /\ pool = {} /\ Owned = {}
-Finished == Settled /\ index = {} /\ tp = "idle" /\ sv = "none" /\ ~raising
+Finished == Settled /\ deferred = {} /\ index = {} /\ tp = "idle" /\ sv = "none" /\ ~raising
+
+RowsOf(S) == S \X Units
+\* The groups that the plane lists.
+KeysOf(R) == {r[1] : r \in R}
 
 \* Where the loader's epoch counter stands between two slots.
 EpochOf(n) == n \div PerEpoch
@@ -190,11 +200,28 @@ CreditOnDrop == 1
 \* What a publication needs.
 PublishNeeds == AllFiles
 
+(* Protections of the narrow cut. *)
+
+\* Groups that the open save has captured and whose rows are not all written yet.
+Pinned == IF cap.index.set /\ ~(Units \subseteq cap.files) THEN cap.index.v ELSE {}
+
+\* A clear of pinned rows waits until the units are saved.
+Defers(S) == S \cap Pinned
+
+\* A save waits for the last one to publish.
+MayRequest == sv = "none"
+
+\* The restore clears what the captured index does not own: keys, and data without a key.
+Pruned(R) == {r \in R : r[1] \in disk.index}
+
+\* Version and weights are those of the cut, however late they are written.
+WeightsOfTheCut == cap.ledger.v.weights
+
+\* Advantages are computed anew, whatever the rows carry.
+Computes(S) == S
+
 \* Shortfall on disk.
 SavedShort == short
-
-\* The trainer version that a bundle is of.
-SavedVersion == version
 
 ----------------------------------------------------------------------------
 (* Start *)
@@ -203,7 +230,7 @@ Unset == [set |-> FALSE]
 Set(v) == [set |-> TRUE, v |-> v]
 
 NoCapture == [cursor |-> Unset, loader |-> Unset, pool |-> Unset, index |-> Unset,
-              ledger |-> Unset, rows |-> {}, files |-> {}]
+              ledger |-> Unset, keys |-> {}, rows |-> {}, derived |-> {}, files |-> {}]
 
 AllNone == [p \in Prompts |-> "none"]
 AllMinus == [p \in Prompts |-> -1]
@@ -211,7 +238,7 @@ AllMinus == [p \in Prompts |-> -1]
 \* What a run without a bundle starts from.
 Nothing == [version |-> 0, cursor |-> -1, pos |-> 0, epoch |-> 0, pool |-> {},
             index |-> {}, led |-> AllNone, idx |-> AllMinus, wt |-> AllMinus,
-            short |-> [s \in Steps |-> 0], rows |-> {},
+            short |-> [s \in Steps |-> 0], keys |-> {}, rows |-> {}, derived |-> {},
             trained |-> [p \in Prompts |-> 0], dropped |-> {}, files |-> AllFiles]
 
 Init ==
@@ -220,8 +247,8 @@ Init ==
     /\ pool = {}
     /\ led = AllNone /\ idx = AllMinus /\ wt = AllMinus /\ task = AllNone
     /\ gate = FALSE /\ cursor = -1
-    /\ index = {} /\ rows = {} /\ claimed = {}
-    /\ version = 0 /\ short = Nothing.short /\ tp = "idle"
+    /\ index = {} /\ rows = {} /\ derived = {} /\ deferred = {} /\ claimed = {}
+    /\ version = 0 /\ short = Nothing.short /\ tp = "idle" /\ computed = {}
     /\ sv = "none" /\ door = "open" /\ cap = NoCapture /\ disk = Nothing /\ saved = -1
     /\ trained = Nothing.trained /\ dropped = {} /\ failures = 0 /\ crashes = 0
 
@@ -304,7 +331,7 @@ CommitAdmission ==
                     ELSE short
     /\ cursor' = cursor + 1
     /\ gate' = FALSE
-    /\ UNCHANGED <<up, pos, epoch, raising, pool, task, buffer, version, tp, save, ghosts>>
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, task, buffer, version, tp, computed, save, ghosts>>
 
 ----------------------------------------------------------------------------
 (* Rollout pump: from the ledger to the buffer *)
@@ -330,14 +357,24 @@ BeginCommit(p) ==
     /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, buffer, train, save,
                    ghosts>>
 
-\* The plane has taken the rows.
+\* One unit of the plane stores its part of a group; a put can be torn across units.
+StoreRow(p, u) ==
+    /\ up = "running"
+    /\ Narrow
+    /\ task[p] = "committing"
+    /\ <<p, u>> \notin rows
+    /\ rows' = rows \cup {<<p, u>>}
+    /\ UNCHANGED <<up, rollout, index, derived, deferred, claimed, train, save, ghosts>>
+
+\* The plane has taken the rows, all of them.
 PutRows(p) ==
     /\ up = "running"
     /\ task[p] = "committing"
-    /\ rows' = rows \cup {p}
+    /\ Narrow => RowsOf({p}) \subseteq rows
+    /\ rows' = rows \cup RowsOf({p})
     /\ SetTask(p, "put")
-    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, index, claimed,
-                   train, save, ghosts>>
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, index, derived,
+                   deferred, claimed, train, save, ghosts>>
 
 \* The group is ready and its ledger record gone, in one step; the slot ends.
 CommitGroup(p) ==
@@ -346,7 +383,7 @@ CommitGroup(p) ==
     /\ index' = index \cup {p}
     /\ led' = With(led, ForgetOnCommit(p), "none")
     /\ SetTask(p, AfterCommit)
-    /\ UNCHANGED <<up, pos, epoch, raising, pool, idx, wt, gate, cursor, rows, claimed, train,
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, idx, wt, gate, cursor, plane, claimed, train,
                    save, ghosts>>
 
 \* The commit fails or is cancelled: its rows are cleared before the slot ends.
@@ -355,10 +392,10 @@ RollbackGroup(p) ==
     /\ task[p] \in {"committing", "put"}
     /\ failures < MaxFailures
     /\ failures' = failures + 1
-    /\ rows' = rows \ ClearedOnRollback(p)
+    /\ rows' = rows \ RowsOf(ClearedOnRollback(p))
     /\ SetTask(p, "failed")
-    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, index, claimed,
-                   train, save, trained, dropped, crashes>>
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, index, derived,
+                   deferred, claimed, train, save, trained, dropped, crashes>>
 
 \* Generation fails.
 FailGroup(p) ==
@@ -386,7 +423,7 @@ DropGroup(p) ==
                 ELSE short
     /\ dropped' = dropped \cup {p}
     /\ SetTask(p, "none")
-    /\ UNCHANGED <<up, pos, epoch, raising, pool, gate, cursor, buffer, version, tp, save, trained,
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, gate, cursor, buffer, version, tp, computed, save, trained,
                    failures, crashes>>
 
 \* A lost group is replaced by a spare: old owner out, new owner in, in one slot.
@@ -423,14 +460,20 @@ AbortStale(p) ==
 ----------------------------------------------------------------------------
 (* Train pump *)
 
+\* Rows go, those of pinned groups later.
+Clear(S) ==
+    /\ rows' = rows \ RowsOf(S \ Defers(S))
+    /\ derived' = derived \ (S \ Defers(S))
+    /\ deferred' = deferred \cup Defers(S)
+
 \* Drop finished groups that can never train: entries and rows, in one slot.
 EvictGroups ==
     /\ up = "running"
-    /\ tp = "idle" /\ sv = "none"
+    /\ tp = "idle"
     /\ Evictable # {}
     /\ SlotOpen("evict")
     /\ index' = index \ Evictable
-    /\ rows' = rows \ Evictable
+    /\ Clear(Evictable)
     /\ led' = With(led, ForgetOnTake(Evictable), "none")
     /\ idx' = With(idx, {p \in Evictable : led'[p] = "none"}, -1)
     /\ wt' = With(wt, {p \in Evictable : led'[p] = "none"}, -1)
@@ -441,7 +484,7 @@ EvictGroups ==
 \* Claim the groups of the next step: they leave the index, their rows stay.
 SelectGroups(S) ==
     /\ up = "running"
-    /\ tp = "idle" /\ sv = "none"
+    /\ tp = "idle"
     /\ Evictable = {}
     /\ S \in Selections
     /\ SlotOpen("select")
@@ -451,15 +494,17 @@ SelectGroups(S) ==
     /\ idx' = With(idx, {p \in S : led'[p] = "none"}, -1)
     /\ wt' = With(wt, {p \in S : led'[p] = "none"}, -1)
     /\ tp' = IF S = {} THEN "raise" ELSE "advantages"
-    /\ UNCHANGED <<up, pos, epoch, raising, pool, task, gate, cursor, rows, version, short, save,
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, task, gate, cursor, plane, version, short, computed, save,
                    ghosts>>
 
 \* Advantages are computed anew and written onto the claimed rows.
 WriteAdvantages ==
     /\ up = "running"
     /\ tp = "advantages"
+    /\ computed' = Computes(claimed)
+    /\ derived' = derived \cup claimed
     /\ tp' = "train"
-    /\ UNCHANGED <<up, rollout, buffer, version, short, save, ghosts>>
+    /\ UNCHANGED <<up, rollout, index, rows, deferred, claimed, version, short, save, ghosts>>
 
 \* The optimizer steps.
 TrainStep ==
@@ -467,15 +512,16 @@ TrainStep ==
     /\ tp = "train"
     /\ trained' = [p \in Prompts |-> IF p \in claimed THEN Min(2, trained[p] + 1) ELSE trained[p]]
     /\ tp' = "clear"
-    /\ UNCHANGED <<up, rollout, buffer, version, short, save, dropped, failures, crashes>>
+    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, save, dropped, failures, crashes>>
 
 \* Delete the rows of the step and end its claim, in one slot.
 ClearRows ==
     /\ up = "running"
     /\ tp = "clear"
     /\ SlotOpen("clear")
-    /\ rows' = rows \ claimed
+    /\ Clear(claimed)
     /\ claimed' = {}
+    /\ computed' = {}
     /\ tp' = "raise"
     /\ UNCHANGED <<up, rollout, index, version, short, save, ghosts>>
 
@@ -486,7 +532,7 @@ RaiseVersion ==
     /\ version' = version + 1
     /\ short' = [short EXCEPT ![version] = 0]
     /\ tp' = "sync"
-    /\ UNCHANGED <<up, rollout, buffer, save, ghosts>>
+    /\ UNCHANGED <<up, rollout, buffer, computed, save, ghosts>>
 
 \* Generators take the new weights, after stale rollouts were aborted.
 SyncWeights ==
@@ -494,12 +540,15 @@ SyncWeights ==
     /\ tp = "sync"
     /\ Sampler = "windowed" => {p \in Prompts : task[p] = "gen" /\ ~InWindow(p)} = {}
     /\ tp' = "idle"
-    /\ UNCHANGED <<up, rollout, buffer, version, short, save, ghosts>>
+    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, save, ghosts>>
 
 ----------------------------------------------------------------------------
 (* Save: runs in the train pump's task, once per version at most *)
 
 Capture(field, v) == cap' = [cap EXCEPT ![field] = Set(v)]
+
+\* What the trainer is: its version and what it was trained on.
+Weights == [version |-> version, trained |-> trained]
 
 \* Artifacts that a mutant reads before it asks for the cut.
 EarlyDone == \A f \in {"cursor", "loader", "pool", "index", "ledger"} : Early(f) => cap[f].set
@@ -507,14 +556,15 @@ EarlyDone == \A f \in {"cursor", "loader", "pool", "index", "ledger"} : Early(f)
 \* Close the door and wait.
 RequestCut ==
     /\ up = "running"
-    /\ tp \in {"idle", "saving"} /\ sv = "none"
+    /\ tp \in {"idle", "saving"}
+    /\ MayRequest
     /\ saved < version
     /\ EarlyDone
     /\ sv' = "requested"
     /\ tp' = "saving"
     /\ door' = DoorOnRequest
     /\ saved' = version
-    /\ UNCHANGED <<up, rollout, buffer, version, short, cap, disk, ghosts>>
+    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, cap, disk, ghosts>>
 
 \* The last slot has ended: the window begins.
 OpenCut ==
@@ -537,7 +587,7 @@ Read(what, then, v) ==
        ELSE /\ sv = what
             /\ sv' = then
             /\ UNCHANGED tp
-    /\ UNCHANGED <<up, rollout, buffer, version, short, door, disk, saved, ghosts>>
+    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, door, disk, saved, ghosts>>
 
 \* Inside the window, an artifact that was read too early is passed over.
 PassOver(what, then) ==
@@ -555,25 +605,55 @@ ReadIndex == Read("index", "ledger", index) \/ PassOver("index", "ledger")
 ReadLedger ==
     \/ Read("ledger", "plane",
             [led |-> Subtracted(led, IF cap.index.set THEN cap.index.v ELSE {}),
-             idx |-> idx, wt |-> wt, short |-> SavedShort, dropped |-> dropped])
+             idx |-> idx, wt |-> wt, short |-> SavedShort, dropped |-> dropped,
+             weights |-> Weights])
     \/ PassOver("ledger", "plane")
 
-\* The plane writes its rows, if they are those of the index.
+\* The rows are those of the index; under the narrow cut a put may be under way as well.
+InventoryHolds ==
+    /\ RowsOf(cap.index.v) \subseteq rows
+    /\ Narrow \/ rows = RowsOf(cap.index.v)
+
+\* The plane writes its key map, and in the full window its rows, inside the window.
 SavePlane ==
     /\ up = "running"
     /\ sv = "plane"
-    /\ rows = cap.index.v
-    /\ cap' = [cap EXCEPT !.rows = rows]
+    /\ InventoryHolds
+    /\ cap' = IF Narrow
+              THEN [cap EXCEPT !.keys = KeysOf(rows)]
+              ELSE [cap EXCEPT !.keys = KeysOf(rows), !.rows = rows, !.derived = derived,
+                               !.files = Units]
     /\ sv' = "close"
     /\ UNCHANGED <<up, rollout, buffer, train, door, disk, saved, ghosts>>
 
-\* The window ends.
+\* The window ends; under the narrow cut the train pump goes on.
 CloseCut ==
     /\ up = "running"
     /\ sv = "close"
     /\ door' = "open"
     /\ sv' = "files"
-    /\ UNCHANGED <<up, rollout, buffer, train, cap, disk, saved, ghosts>>
+    /\ tp' = IF Narrow THEN "idle" ELSE tp
+    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, cap, disk, saved, ghosts>>
+
+\* Narrow cut: one unit writes its rows, as they are by now.
+SaveUnit(u) ==
+    /\ up = "running"
+    /\ sv = "files"
+    /\ u \notin cap.files
+    /\ cap' = [cap EXCEPT !.rows = @ \cup {r \in rows : r[2] = u},
+                          !.derived = @ \cup {p \in derived : <<p, u>> \in rows},
+                          !.files = @ \cup {u}]
+    /\ UNCHANGED <<up, rollout, buffer, train, sv, door, disk, saved, ghosts>>
+
+\* Narrow cut: clears that waited for the units.
+FlushDeferred ==
+    /\ up = "running"
+    /\ deferred # {}
+    /\ deferred \cap Pinned = {}
+    /\ rows' = rows \ RowsOf(deferred)
+    /\ derived' = derived \ deferred
+    /\ deferred' = {}
+    /\ UNCHANGED <<up, rollout, index, claimed, train, save, ghosts>>
 
 Write(file, after) ==
     /\ up = "running"
@@ -585,15 +665,15 @@ Write(file, after) ==
 
 WritePolicy == Write("policy", {})
 WriteSidecars == Write("sidecars", {"policy"})
-WriteManifest == Write("manifest", {"policy", "sidecars"})
+WriteManifest == Write("manifest", {"policy", "sidecars"} \cup Units)
 
 \* What the rename makes resolvable.
 Bundle ==
-    [version |-> SavedVersion, cursor |-> cap.cursor.v, pos |-> cap.loader.v.pos,
+    [version |-> WeightsOfTheCut.version, cursor |-> cap.cursor.v, pos |-> cap.loader.v.pos,
      epoch |-> cap.loader.v.epoch, pool |-> cap.pool.v, index |-> cap.index.v,
      led |-> cap.ledger.v.led, idx |-> cap.ledger.v.idx, wt |-> cap.ledger.v.wt,
-     short |-> cap.ledger.v.short, rows |-> cap.rows, trained |-> trained,
-     dropped |-> cap.ledger.v.dropped, files |-> cap.files]
+     short |-> cap.ledger.v.short, keys |-> cap.keys, rows |-> cap.rows,
+     derived |-> cap.derived, trained |-> WeightsOfTheCut.trained, dropped |-> cap.ledger.v.dropped, files |-> cap.files]
 
 \* The files that the rename makes resolvable are all of this save.
 Renamed == Bundle
@@ -613,8 +693,8 @@ PruneBundles ==
     /\ up = "running"
     /\ sv = "published"
     /\ sv' = "none"
-    /\ tp' = "idle"
-    /\ UNCHANGED <<up, rollout, buffer, version, short, door, cap, disk, saved, ghosts>>
+    /\ tp' = IF Narrow THEN tp ELSE "idle"
+    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, door, cap, disk, saved, ghosts>>
 
 \* The save fails, at any point: the door opens, the last bundle stays, the run goes on.
 FailSave ==
@@ -625,8 +705,9 @@ FailSave ==
     /\ door' = "open"
     /\ cap' = NoCapture
     /\ sv' = "none"
-    /\ tp' = "idle"
-    /\ UNCHANGED <<up, rollout, buffer, version, short, disk, saved, trained, dropped, crashes>>
+    /\ tp' = IF tp = "saving" THEN "idle" ELSE tp
+    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, disk, saved, trained, dropped,
+                   crashes>>
 
 ----------------------------------------------------------------------------
 (* Crash and restore *)
@@ -644,7 +725,8 @@ Crash ==
     /\ pos' = 0 /\ epoch' = 0 /\ raising' = FALSE /\ pool' = {}
     /\ led' = AllNone /\ idx' = AllMinus /\ wt' = AllMinus /\ task' = AllNone
     /\ gate' = FALSE /\ cursor' = -1
-    /\ index' = {} /\ rows' = {} /\ claimed' = {}
+    /\ index' = {} /\ rows' = {} /\ derived' = {} /\ deferred' = {} /\ claimed' = {}
+    /\ computed' = {}
     /\ version' = 0 /\ short' = Nothing.short /\ tp' = "idle"
     /\ sv' = "none" /\ door' = "open" /\ cap' = NoCapture /\ saved' = -1
     /\ trained' = disk.trained /\ dropped' = disk.dropped
@@ -665,18 +747,21 @@ VerifyBundle ==
 LoadPlane ==
     /\ Stage("verified", "loaded")
     /\ rows' = disk.rows
-    /\ UNCHANGED <<rollout, index, claimed, train, save, ghosts>>
+    /\ derived' = disk.derived
+    /\ UNCHANGED <<rollout, index, deferred, claimed, train, save, ghosts>>
 
-\* The controller's own client: the rows of the index are there.
+\* The controller's own client: what the index does not own goes, then list and index agree.
 ConnectPlane ==
-    /\ Stage("loaded", IF disk.index \subseteq rows THEN "connected" ELSE "refused")
-    /\ rows' = rows \cap disk.index
-    /\ UNCHANGED <<rollout, index, claimed, train, save, ghosts>>
+    /\ rows' = Pruned(rows)
+    /\ derived' = derived \cap KeysOf(rows')
+    /\ Stage("loaded", IF disk.index \subseteq disk.keys /\ rows' = RowsOf(disk.index)
+                       THEN "connected" ELSE "refused")
+    /\ UNCHANGED <<rollout, index, deferred, claimed, train, save, ghosts>>
 
 RestoreIndex ==
     /\ Stage("connected", "indexed")
     /\ index' = disk.index
-    /\ UNCHANGED <<rollout, rows, claimed, train, save, ghosts>>
+    /\ UNCHANGED <<rollout, plane, claimed, train, save, ghosts>>
 
 RestoreSparePool ==
     /\ Stage("indexed", "pooled")
@@ -690,7 +775,7 @@ RestoreLedger ==
     /\ idx' = disk.idx
     /\ wt' = disk.wt
     /\ short' = disk.short
-    /\ UNCHANGED <<pos, epoch, raising, pool, task, gate, cursor, buffer, version, tp, save,
+    /\ UNCHANGED <<pos, epoch, raising, pool, task, gate, cursor, buffer, version, tp, computed, save,
                    ghosts>>
 
 \* Cursor, loader and version; the cursor must not be below a stamp.
@@ -701,7 +786,8 @@ RestoreCursor ==
     /\ pos' = disk.pos
     /\ epoch' = disk.epoch
     /\ version' = disk.version
-    /\ UNCHANGED <<raising, pool, led, idx, wt, task, gate, buffer, short, tp, save, ghosts>>
+    /\ UNCHANGED <<raising, pool, led, idx, wt, task, gate, buffer, short, tp, computed, save,
+                   ghosts>>
 
 StartPumps ==
     /\ Stage("restored", "running")
@@ -723,6 +809,9 @@ Progress ==
         \/ LaunchGroup(p) \/ BeginCommit(p) \/ PutRows(p) \/ CommitGroup(p) \/ DropGroup(p)
         \/ AbortStale(p)
     \/ \E p, q \in Prompts : SubstituteGroup(p, q)
+    \/ \E p \in Prompts, u \in Units : StoreRow(p, u)
+    \/ \E u \in Units : SaveUnit(u)
+    \/ FlushDeferred
     \/ EvictGroups
     \/ \E S \in SUBSET index : SelectGroups(S)
     \/ WriteAdvantages \/ TrainStep \/ ClearRows \/ RaiseVersion \/ SyncWeights

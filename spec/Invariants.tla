@@ -11,7 +11,7 @@ TypeOK ==
     /\ led \in [Prompts -> {"none", "RESERVED", "ADMITTED"}]
     /\ \A p \in Prompts : idx[p] \in -1..Batches + MaxFailures /\ wt[p] \in -1..Batches + MaxFailures
     /\ task \in [Prompts -> {"none", "gen", "committing", "put", "failed", "late"}]
-    /\ index \subseteq Prompts /\ rows \subseteq Prompts /\ claimed \subseteq Prompts
+    /\ index \subseteq Prompts /\ rows \subseteq Prompts \X Units /\ claimed \subseteq Prompts
     /\ door \in {"open", "closing", "shut"}
 
 \* Owners of a prompt: how many of them there are.
@@ -54,12 +54,20 @@ DiskStamps ==
 \* P3: loader position and epoch belong together.
 DiskEpoch == disk.epoch = EpochOf(disk.pos)
 
-\* P4: the rows of the saved store are those of the saved index.
-DiskRows == disk.rows = disk.index
+\* P4: every row of the saved index is in the saved store, and listed; without a put under way
+\* (full window) there is no other.
+DiskRows ==
+    /\ RowsOf(disk.index) \subseteq disk.rows
+    /\ disk.index \subseteq disk.keys
+    /\ Narrow \/ disk.rows = RowsOf(disk.index)
 
 \* P4, live between slots, and at the inventory check of the save.
-LiveRows == up = "running" /\ Holders = {} /\ tp # "clear" => rows = index \cup claimed
-Inventory == up = "running" /\ sv = "plane" => rows = cap.index.v
+LiveRows ==
+    up = "running" /\ Holders = {} /\ tp # "clear" => rows = RowsOf(index \cup claimed \cup deferred)
+Inventory == up = "running" /\ sv = "plane" => InventoryHolds
+
+\* Advantages that train were computed in the step that trains them.
+FreshAdvantages == tp = "train" => computed = claimed
 
 \* P5.
 NoTwice == \A p \in Prompts : trained[p] < 2

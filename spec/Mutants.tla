@@ -66,4 +66,12 @@ StalePool == [Bundle EXCEPT !.pool = disk.pool]
 StaleIndex == [Bundle EXCEPT !.index = disk.index]
 StaleLedger == [Bundle EXCEPT !.led = disk.led]
 StaleRows == [Bundle EXCEPT !.rows = disk.rows]
+
+(* The narrow cut. *)
+NothingDeferred(S) == {}
+SavesOverlap == sv \in {"none", "files"}
+NothingPruned(R) == R
+KeysPruned(R) == {r \in R : r[1] \in disk.index \/ r[1] \notin disk.keys}
+WeightsOfTheWrite == Weights
+ComputesWhatIsMissing(S) == S \ derived
 =============================================================================
