@@ -44,15 +44,17 @@ class Script:
         self._fail = dict(fail or {})
         self.reached = asyncio.Event()
         """Somebody stands at a place that is held."""
+        self.passed: list[Place] = []
         self._go = asyncio.Event()
 
     async def reach(self, at: PlaneStep | Action, /, **where: object) -> None:
-        place = (at.op, at.phase, at.unit) if isinstance(at, PlaneStep) else at
+        place: Place = (at.op, at.phase, at.unit) if isinstance(at, PlaneStep) else at
         if place in self._hold:
             self.reached.set()
             await self._go.wait()
         if place in self._fail:
             raise self._fail[place]
+        self.passed.append(place)
 
     def go(self) -> None:
         self._go.set()

@@ -70,6 +70,10 @@ class PlaneHolds:
         self._holds.append((op, phase, unit, hold))
         return hold
 
+    def release_all(self) -> None:
+        for *_, hold in self._holds:
+            hold.release()
+
     def fail(self, op: str, phase: str, times: int = 1) -> None:
         """Let the next `times` such steps fail."""
         self._failing[op, phase] = times

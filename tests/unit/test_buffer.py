@@ -203,6 +203,9 @@ class TestRollback:
         script.go()
         with pytest.raises(asyncio.CancelledError):
             await task
+        if place in PUT_STEPS:
+            # A put in progress is never cancelled, and never cleared under.
+            assert script.passed.index(PUT_STEPS[-1]) < script.passed.index(CLEAR_STEPS[0])
         await nothing_happened(parts)
 
     @pytest.mark.parametrize("place", PUT_STEPS, ids=str)
@@ -729,5 +732,6 @@ def check_views(parts: Parts, ready: list[IndexEntry]) -> None:
         assert buffer.ready_with_stamp(value) == [e for e in ready if e.stamp == value]
         assert buffer.ready_with_weight(value) == [e for e in ready if e.start_weight == value]
     # Nothing is kept for what is gone.
+    assert not buffer._attempts
     assert set(buffer._by_stamp) == {e.stamp for e in ready if e.stamp is not None}
     assert set(buffer._by_weight) == {e.start_weight for e in ready}

@@ -1,4 +1,4 @@
-"""The fate of every prompt occurrence, told from the surviving history alone.
+"""The fate of every prompt occurrence, told from the event logs alone.
 
 The walk is deliberately not the runtime's own book-keeping: it knows the data set, the
 alphabet, and which owner each action takes a group from.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from cutlock.alphabet import Action
-from cutlock.audit.history import Segment
-from cutlock.events import Record
+from cutlock.audit.history import Event
 from cutlock.workers.chain import FIRST_CHAIN, extend_chain
 
-__all__ = ["Fate", "Fates"]
+__all__ = ["PENDING", "Fate", "Fates"]
 
 
 class Fate(enum.StrEnum):
@@ -23,7 +23,8 @@ class Fate(enum.StrEnum):
 
     UNREAD = "unread"
     POOL = "spare pool"
-    LEDGER = "ledger"
+    RESERVED = "reserved"
+    ADMITTED = "admitted"
     BUFFER = "buffer"
     TRAINING = "in training"
     TRAINED = "trained"
@@ -31,11 +32,14 @@ class Fate(enum.StrEnum):
     LOST = "lost"
 
 
-PENDING = frozenset({Fate.POOL, Fate.LEDGER, Fate.BUFFER, Fate.TRAINING})
+PENDING = frozenset({Fate.POOL, Fate.RESERVED, Fate.ADMITTED, Fate.BUFFER, Fate.TRAINING})
+"""Owned by somebody who still owes it to the trainer."""
+
+_LEDGER = frozenset({Fate.RESERVED, Fate.ADMITTED})
 
 
 class Fates:
-    """Owners of all occurrences after the records walked so far.
+    """Owners of all occurrences after the events followed so far.
 
     Args:
         prompts: stable ids of the data set.
@@ -52,127 +56,152 @@ class Fates:
         """Occurrence to the reason of its drop."""
         self.problems: list[str] = []
         self.chain = FIRST_CHAIN
+        self.given_up = 0
+        """Occurrences dropped because their generation kept failing."""
         self._served: Counter[int] = Counter()
         self._failed: dict[str, str] = {}
         self._where = ""
-        self._restored: dict[str, Fate] = {}
-        self._handlers: dict[Action, Callable[[dict[str, object]], None]] = {
-            Action.RESERVE_BATCH: lambda a: self._serve(a, Fate.LEDGER),
+        self._restored: dict[str, frozenset[Fate]] = {}
+        self._handlers: dict[Action, Callable[[Any], None]] = {
+            Action.RESERVE_BATCH: lambda a: self._serve(a, Fate.RESERVED),
             Action.FILL_SPARE_POOL: lambda a: self._serve(a, Fate.POOL),
-            Action.DRAIN_SPARE_POOL: lambda a: self._move(a["groups"], Fate.POOL, Fate.LEDGER),
+            Action.DRAIN_SPARE_POOL: lambda a: self._move(a.groups, Fate.POOL, Fate.RESERVED),
             Action.RAISE_EPOCH: self._raise_epoch,
-            Action.COMMIT_GROUP: lambda a: self._move([a["group"]], Fate.LEDGER, Fate.BUFFER),
+            Action.COMMIT_ADMISSION: lambda a: self._move(a.groups, Fate.RESERVED, Fate.ADMITTED),
+            Action.LAUNCH_GROUP: lambda a: self._move([a.group], Fate.ADMITTED, Fate.ADMITTED),
+            Action.COMMIT_GROUP: lambda a: self._move([a.group], Fate.ADMITTED, Fate.BUFFER),
             Action.FAIL_GROUP: self._fail,
-            Action.DROP_GROUP: lambda a: self._drop([a["group"]], Fate.LEDGER, str(a["reason"])),
+            Action.DROP_GROUP: lambda a: self._give_up(a.group, a.reason),
             Action.SUBSTITUTE_GROUP: self._substitute,
-            Action.ABORT_STALE: lambda a: self._drop([a["group"]], Fate.LEDGER, "stale in flight"),
-            Action.EVICT_GROUPS: lambda a: self._drop(a["groups"], Fate.BUFFER, "stale, evicted"),
-            Action.SELECT_GROUPS: lambda a: self._move(a["groups"], Fate.BUFFER, Fate.TRAINING),
+            Action.ABORT_STALE: lambda a: self._drop([a.group], Fate.ADMITTED, "stale in flight"),
+            Action.EVICT_GROUPS: lambda a: self._drop(a.groups, Fate.BUFFER, "stale, evicted"),
+            Action.SELECT_GROUPS: lambda a: self._move(a.groups, Fate.BUFFER, Fate.TRAINING),
             Action.TRAIN_STEP: self._train,
-            Action.RESTORE_INDEX: lambda a: self._restore(a["groups"], Fate.BUFFER),
-            Action.RESTORE_SPARE_POOL: lambda a: self._restore(a["groups"], Fate.POOL),
-            Action.RESTORE_LEDGER: lambda a: self._restore(a["groups"], Fate.LEDGER),
-            Action.RESTORE_CURSOR: self._end_restore,
+            Action.READ_SPARE_POOL: lambda a: self._read(a.groups, Fate.POOL),
+            Action.READ_INDEX: lambda a: self._read(a.groups, Fate.BUFFER),
+            Action.READ_LEDGER: lambda a: self._read(a.groups, *_LEDGER),
+            Action.RESTORE_INDEX: lambda a: self._restore(a.groups, Fate.BUFFER),
+            Action.RESTORE_SPARE_POOL: lambda a: self._restore(a.groups, Fate.POOL),
+            Action.RESTORE_LEDGER: lambda a: self._restore(a.groups, *_LEDGER),
+            Action.RESTORE_CURSOR: lambda a: self._end_restore(),
         }
 
-    def walk(self, segment: Segment) -> None:
-        """Follow the records of one segment."""
-        for record in segment.records:
-            self._where = f"{segment.path.name}:{record.seq + 1} {record.action}"
-            self.follow(record)
-
-    def follow(self, record: Record) -> None:
-        """Follow one record."""
-        handler = self._handlers.get(Action(record.action))
+    def follow(self, event: Event) -> None:
+        """Follow one event."""
+        handler = self._handlers.get(event.action)
         if handler is not None:
-            handler(record.args)
+            self._where = event.where
+            handler(event.args)
 
-    def finish(self, *, everything_served: bool) -> None:
-        """Call what is unread or pending lost, if the run says that it has trained all."""
+    def finish(self, epochs: int) -> None:
+        """Call lost what is pending or unread: for the end of a run that says it served all.
+
+        Args:
+            epochs: how many the run was to serve; what is unread of later ones is not owed.
+        """
         for key, fate in self.of.items():
-            if everything_served and (fate is Fate.UNREAD or fate in PENDING):
+            unread = fate is Fate.UNREAD and int(key.rpartition("@")[2]) < epochs
+            if unread or fate in PENDING:
                 self.of[key] = Fate.LOST
                 self.problems.append(f"{key} is {fate} at the end of a run that served all")
 
-    def owned(self, fate: Fate) -> set[str]:
-        """The occurrences of one fate."""
-        return {key for key, owner in self.of.items() if owner is fate}
+    def owned(self, *fates: Fate) -> set[str]:
+        """The occurrences of these fates."""
+        return {key for key, owner in self.of.items() if owner in fates}
 
     def _problem(self, text: str) -> None:
         self.problems.append(f"{self._where}: {text}")
 
-    def _move(self, groups: object, source: Fate, target: Fate) -> None:
-        for group in _ids(groups):
+    def _move(self, groups: Iterable[str], source: Fate, target: Fate) -> None:
+        for group in groups:
             if group not in self.of:
                 self._problem(f"{group} is of no prompt of the data set")
             elif self.of[group] is not source:
                 self._problem(f"{group} goes from {source} to {target} and is {self.of[group]}")
             self.of[group] = target
 
-    def _serve(self, args: dict[str, object], owner: Fate) -> None:
-        groups, epoch, position = _ids(args["groups"]), args["epoch"], args["position"]
-        self._move(groups, Fate.UNREAD, owner)
-        if not isinstance(epoch, int):
-            self._problem(f"epoch {epoch!r} is no number")
-            return
-        self._served[epoch] += len(groups)
-        if self._served[epoch] != position:
+    def _serve(self, args: Any, owner: Fate) -> None:
+        self._move(args.groups, Fate.UNREAD, owner)
+        self._served[args.epoch] += len(args.groups)
+        for group in args.groups:
+            if not group.endswith(f"@{args.epoch}"):
+                self._problem(f"{group} is served in epoch {args.epoch}")
+        if self._served[args.epoch] != args.position:
             self._problem(
-                f"the loader stands at {position} of epoch {epoch} and has handed out "
-                f"{self._served[epoch]} prompts"
+                f"the loader stands at {args.position} of epoch {args.epoch} and has handed out "
+                f"{self._served[args.epoch]} prompts"
             )
 
-    def _raise_epoch(self, args: dict[str, object]) -> None:
-        epoch = args["epoch"]
-        if isinstance(epoch, int) and self._served[epoch - 1] != len(self._prompts):
+    def _raise_epoch(self, args: Any) -> None:
+        served = self._served[args.epoch - 1]
+        if served != len(self._prompts):
             self._problem(
-                f"epoch {epoch - 1} ends after {self._served[epoch - 1]} of "
-                f"{len(self._prompts)} prompts"
+                f"epoch {args.epoch - 1} ends after {served} of {len(self._prompts)} prompts"
             )
 
-    def _fail(self, args: dict[str, object]) -> None:
-        self._failed[str(args["group"])] = str(args["error"])
+    def _fail(self, args: Any) -> None:
+        self._failed[args.group] = args.error
+        self._move([args.group], Fate.ADMITTED, Fate.ADMITTED)
 
-    def _drop(self, groups: object, source: Fate, reason: str) -> None:
-        for group in _ids(groups):
+    def _drop(self, groups: Iterable[str], source: Fate, reason: str) -> None:
+        for group in groups:
             self._move([group], source, Fate.DROPPED)
             self.reasons[group] = reason
 
-    def _substitute(self, args: dict[str, object]) -> None:
-        group, spare = str(args["group"]), str(args["substitute"])
-        reason = self._failed.get(group, "failed")
-        self._drop([group], Fate.LEDGER, f"replaced by {spare}: {reason}")
-        self._move([spare], Fate.POOL, Fate.LEDGER)
+    def _give_up(self, group: str, reason: str) -> None:
+        self.given_up += 1
+        if group not in self._failed:
+            self._problem(f"{group} is given up and its generation has not failed")
+        self._drop([group], Fate.ADMITTED, reason)
 
-    def _train(self, args: dict[str, object]) -> None:
-        groups, step = _ids(args["groups"]), args["step"]
-        self._move(groups, Fate.TRAINING, Fate.TRAINED)
-        self.trained.update(groups)
-        if isinstance(step, int):
-            self.chain = extend_chain(self.chain, step, groups)
+    def _substitute(self, args: Any) -> None:
+        reason = self._failed.get(args.group, "failed")
+        self._give_up(args.group, f"replaced by {args.substitute}: {reason}")
+        self._move([args.substitute], Fate.POOL, Fate.ADMITTED)
 
-    def _restore(self, groups: object, owner: Fate) -> None:
-        for group in _ids(groups):
+    def _train(self, args: Any) -> None:
+        self._move(args.groups, Fate.TRAINING, Fate.TRAINED)
+        self.trained.update(args.groups)
+        self.chain = extend_chain(self.chain, args.step, args.groups)
+
+    def _read(self, groups: list[str], *fates: Fate) -> None:
+        """Compare one read of a cut with the owners at that moment."""
+        owned = self.owned(*fates)
+        if len(set(groups)) < len(groups):
+            self._problem(f"a group is read twice: {sorted(groups)}")
+        if owned != set(groups):
+            self._problem(
+                f"the cut reads {len(groups)} groups as {' or '.join(sorted(fates))} and there "
+                f"are {len(owned)}: only in the cut {sorted(set(groups) - owned)[:4]}, not in "
+                f"it {sorted(owned - set(groups))[:4]}"
+            )
+
+    def _restore(self, groups: Iterable[str], *owners: Fate) -> None:
+        for group in groups:
             if group in self._restored:
-                self._problem(f"{group} is restored as {self._restored[group]} and as {owner}")
-            self._restored[group] = owner
+                self._problem(
+                    f"{group} is restored as {' or '.join(sorted(self._restored[group]))} and as "
+                    f"{' or '.join(sorted(owners))}"
+                )
+            self._restored[group] = frozenset(owners)
 
-    def _end_restore(self, args: dict[str, object]) -> None:
+    def _end_restore(self) -> None:
         """Compare what a restore brought with who owned what at the cut."""
         for group, fate in list(self.of.items()):
-            restored = self._restored.pop(group, None)
-            if fate in PENDING and restored is None:
-                self._problem(f"{group} was {fate} at the cut and was not restored")
-                self.of[group] = Fate.LOST
-            elif restored is not None:
-                given_back = (fate, restored) == (Fate.BUFFER, Fate.LEDGER)
-                if restored is not fate and not given_back:
-                    self._problem(f"{group} was {fate} at the cut and was restored as {restored}")
-                self.of[group] = restored
+            owners = self._restored.pop(group, None)
+            if owners is None:
+                if fate in PENDING:
+                    self._problem(f"{group} was {fate} at the cut and was not restored")
+                    self.of[group] = Fate.LOST
+            elif fate not in owners:
+                # Finished groups whose rows are not restored are generated again.
+                given_back = fate is Fate.BUFFER and Fate.ADMITTED in owners
+                self.of[group] = Fate.ADMITTED if given_back else min(owners)
+                if not given_back:
+                    self._problem(
+                        f"{group} was {fate} at the cut and was restored as "
+                        f"{' or '.join(sorted(owners))}"
+                    )
         for group in self._restored:
             self._problem(f"{group} was restored and is of no prompt of the data set")
         self._restored.clear()
-
-
-def _ids(groups: object) -> list[str]:
-    return [str(group) for group in groups] if isinstance(groups, list) else []

@@ -1,111 +1,168 @@
-"""The surviving history of a run: what is left of its logs when every restart is followed.
+"""The history of a run: its event logs, and how each start continues an earlier one.
 
 A resume continues from a bundle, and so from a prefix of the log of the incarnation that
-saved it; whatever that incarnation did after the cut never happened. The surviving history
-is the chain of those prefixes, up to the newest incarnation.
+saved it; whatever that incarnation did after the cut never happened.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from cutlock.alphabet import Action
+import msgspec
+
+from cutlock.alphabet import ARGUMENTS, Action
 from cutlock.errors import AuditError
-from cutlock.events import Record, read_log
+from cutlock.events import read_log
 
-__all__ = ["History", "Segment", "read_history"]
+__all__ = ["COMPLETE", "Event", "History", "read_history"]
+
+COMPLETE = frozenset({"exhausted", "max_steps"})
+"""Reasons of an end that is not a failure."""
+
+_KINDS: dict[str, Any] = {
+    "bundle": str,
+    "bundles": list[str],
+    "error": str,
+    "group": str,
+    "groups": list[str],
+    "reason": str,
+    "sampler": str,
+    "stamp": int | None,
+    "substitute": str,
+}
+"""Types of the arguments that are no integers."""
+
+_SHAPES = {
+    action: msgspec.defstruct(
+        action.value, [(name, _KINDS.get(name, int)) for name in names], frozen=True
+    )
+    for action, names in ARGUMENTS.items()
+}
 
 
 @dataclass(frozen=True)
-class Segment:
-    """The part of one incarnation's log that survives."""
+class Event:
+    """One record of a log."""
 
-    incarnation: int
-    path: Path
-    records: tuple[Record, ...]
+    where: str
+    """File, line and action, for messages."""
+    t: float
+    action: Action
+    args: Any
+    """The arguments of the action as attributes."""
 
 
 @dataclass(frozen=True)
 class History:
-    """All logs of a run, and which parts of them survive."""
+    """All logs of a run, by incarnation, ascending."""
 
-    logs: dict[int, tuple[Record, ...]]
-    segments: tuple[Segment, ...]
-    """Oldest first."""
-    ended: str | None
-    """Reason of the newest incarnation's end; None if it was killed or still runs."""
+    logs: Mapping[int, tuple[Event, ...]]
 
     @property
-    def restarts(self) -> int:
-        """Starts of a controller after the first."""
-        return max(len(self.logs) - 1, 0)
+    def newest(self) -> int:
+        """Number of the last start."""
+        return max(self.logs)
+
+    @property
+    def ended(self) -> str | None:
+        """Reason of the newest incarnation's end; None if it was killed or still runs."""
+        records = self.logs[self.newest]
+        if records and records[-1].action is Action.END_RUN:
+            return str(records[-1].args.reason)
+        return None
+
+    def parent(self, incarnation: int) -> Event | None:
+        """The record of the bundle that a start continues from; None for a fresh start."""
+        for event in self.logs[incarnation]:
+            if event.action is Action.VERIFY_BUNDLE:
+                return event
+            if event.action is Action.START_PUMPS:
+                return None
+        return None
+
+    def until(self, incarnation: int, length: int | None = None) -> list[Event]:
+        """Everything that led to a record, over all restarts.
+
+        Args:
+            incarnation: whose log the record is in.
+            length: how many records of it belong to the history; None for all.
+
+        Raises:
+            AuditError: a log that the history needs is not there, or is shorter than that.
+        """
+        parts: list[tuple[Event, ...]] = []
+        cause = ""
+        while True:
+            if incarnation not in self.logs:
+                raise AuditError(
+                    f"{cause}continues from incarnation {incarnation}, whose log is missing"
+                )
+            records = self.logs[incarnation]
+            if length is not None and length > len(records):
+                raise AuditError(
+                    f"{cause}continues after record {length} of incarnation {incarnation}, whose "
+                    f"log has {len(records)}; the log was truncated"
+                )
+            parts.append(records[:length])
+            parent = self.parent(incarnation)
+            if parent is None:
+                return [event for part in reversed(parts) for event in part]
+            if parent.args.incarnation >= incarnation:
+                raise AuditError(
+                    f"{parent.where}: continues from incarnation {parent.args.incarnation}, "
+                    "which is no earlier one"
+                )
+            cause = f"{parent.where}: "
+            incarnation, length = parent.args.incarnation, parent.args.log_records
+
+    def cut_at(self, incarnation: int, length: int) -> int | None:
+        """The step of the cut whose past is that long; None if there is no such cut."""
+        records = self.logs.get(incarnation, ())
+        if not 0 < length <= len(records):
+            return None
+        event = records[length - 1]
+        return int(event.args.step) if event.action is Action.OPEN_CUT else None
+
+    def last_bundle(self) -> tuple[str, int, Event] | None:
+        """The bundle that the newest start has published, or else was resumed from.
+
+        A start that died before it had read a bundle has changed nothing, so the one before
+        it counts. Returns the name, the incarnation that saved it, and the record.
+        """
+        for incarnation in sorted(self.logs, reverse=True):
+            for event in reversed(self.logs[incarnation]):
+                if event.action is Action.PUBLISH_BUNDLE:
+                    return event.args.bundle, incarnation, event
+                if event.action is Action.VERIFY_BUNDLE:
+                    return event.args.bundle, event.args.incarnation, event
+        return None
 
 
-def read_history(paths: dict[int, Path]) -> History:
-    """Read all logs and follow the restarts backwards from the newest.
+def read_history(paths: Mapping[int, Path]) -> History:
+    """Read all logs.
 
     Args:
         paths: event logs by incarnation.
 
     Raises:
-        AuditError: no log, a malformed one, or a resume from a log that is not there.
+        AuditError: there is no log, or a line of one is not the next record of the alphabet.
     """
     if not paths:
         raise AuditError("the run has no event log; nothing has been started in it yet")
-    logs = {incarnation: tuple(read_log(path)) for incarnation, path in paths.items()}
-    newest = max(logs)
-    ended = _end_of(logs[newest])
-    length = len(logs[newest])
-    if ended is None:
-        # Killed: what is not in a bundle of it will not have happened for the next start.
-        length = _last_cut(logs[newest])
-    segments: list[Segment] = []
-    incarnation = newest
-    while True:
-        records = logs[incarnation][:length]
-        if records:
-            segments.append(Segment(incarnation, paths[incarnation], records))
-        parent = _parent_of(logs[incarnation])
-        if parent is None:
-            break
-        if parent[0] not in logs or parent[0] >= incarnation:
-            raise AuditError(
-                f"{paths[incarnation]} resumes from incarnation {parent[0]}, of which there is "
-                f"no earlier log in {paths[incarnation].parent}"
-            )
-        incarnation, length = parent
-        if length > len(logs[incarnation]):
-            raise AuditError(
-                f"{paths[incarnation]} has {len(logs[incarnation])} records and a bundle was "
-                f"cut after {length} of them; the log was truncated"
-            )
-    return History(logs, tuple(reversed(segments)), ended)
+    return History({incarnation: tuple(_events(paths[incarnation])) for incarnation in paths})
 
 
-def _end_of(records: tuple[Record, ...]) -> str | None:
-    last = next((r for r in reversed(records) if r.action == Action.END_RUN), None)
-    return str(last.args["reason"]) if last else None
-
-
-def _last_cut(records: tuple[Record, ...]) -> int:
-    """Records that belong to the past of the last bundle published by this log; 0 if none."""
-    opened = past = 0
-    for record in records:
-        if record.action == Action.OPEN_CUT:
-            opened = record.seq + 1
-        elif record.action == Action.PUBLISH_BUNDLE:
-            past = opened
-    return past
-
-
-def _parent_of(records: tuple[Record, ...]) -> tuple[int, int] | None:
-    """(incarnation, records) that this log continues from; None for a fresh start."""
-    for record in records:
-        if record.action == Action.VERIFY_BUNDLE:
-            incarnation, length = record.args["incarnation"], record.args["log_records"]
-            if isinstance(incarnation, int) and isinstance(length, int):
-                return incarnation, length
-        if record.action == Action.START_PUMPS:
-            return None
-    return None
+def _events(path: Path) -> list[Event]:
+    events = []
+    for record in read_log(path):
+        action = Action(record.action)
+        where = f"{path.name}:{record.seq + 1} {action}"
+        try:
+            args = msgspec.convert(record.args, _SHAPES[action])
+        except msgspec.ValidationError as error:
+            raise AuditError(f"{where}: {error}") from error
+        events.append(Event(where, record.t, action, args))
+    return events

@@ -1,0 +1,316 @@
+"""A real save against every change that may meet it, in both orders, on both planes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.support.checks import assert_quiet_window, trained_per_step
+from tests.support.mutations import MUTATIONS, READS, Mutation, meet
+from tests.support.rig import Incarnation, Rig
+from tests.support.scripted import Hold
+
+from cutlock.alphabet import Action
+from cutlock.records import Phase
+
+IN_A_COMMIT = (Action.PUT_ROWS, Action.COMMIT_GROUP)
+"""Stop points inside the slot of a commit: before its rows are put, and after."""
+
+IN_A_PUT = (("reserve", None), ("store", 0), ("store", 1), ("notify", None), ("tag", None))
+IN_A_CLEAR = (("mark", None), ("delete", 0), ("delete", 1), ("free", None))
+
+
+# The window first: the change waits.
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+async def test_a_change_waits_for_the_window_and_the_bundle_is_of_one_instant(
+    rig: Rig, mutation: Mutation
+) -> None:
+    await change_in_the_window(rig, mutation, Action.SAVE_PLANE)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+@pytest.mark.parametrize("point", READS[:-1], ids=str)
+async def test_a_change_waits_wherever_the_window_stands(
+    memory_rig: Rig, mutation: Mutation, point: Action
+) -> None:
+    await change_in_the_window(memory_rig, mutation, point)
+
+
+async def change_in_the_window(rig: Rig, mutation: Mutation, point: Action) -> None:
+    rows: dict[str, Any] = {}
+
+    async def inside(run: Incarnation) -> None:
+        assert run.state.barrier.waiting == (mutation.kind,)
+        assert_quiet_window(run.log.records)
+        rows.update(await run.rows())
+
+    run, bundle = await meet(rig, mutation, point, inside)
+    assert_quiet_window(run.log.records)
+    closed = await run.logged(Action.CLOSE_CUT, step=1)
+    await run.logged(mutation.action, after=closed.seq)
+    await rig.check_resume(run, bundle, rows)
+
+
+@pytest.mark.parametrize("mutation", [m for m in MUTATIONS if not m.foreign], ids=str)
+async def test_the_run_that_was_saved_loses_nothing_either(
+    memory_rig: Rig, mutation: Mutation
+) -> None:
+    run, _ = await meet(memory_rig, mutation, Action.SAVE_PLANE)
+    await run.finish()
+    memory_rig.check_end(run, lost=mutation.lost)
+
+
+async def test_all_kinds_of_changes_wait_at_once_and_enter_in_the_order_of_their_arrival(
+    rig: Rig,
+) -> None:
+    first, second = rig.batch(1)
+    advance: list[Hold] = []
+
+    async def prepare(run: Incarnation) -> None:
+        advance.append(run.holds.hold(Action.RESERVE_BATCH, skip=2))
+
+    run = await rig.run_to(1, prepare)
+    await run.at(advance[0])
+    await run.logged(Action.LAUNCH_GROUP, group=second)
+    window = run.holds.hold(Action.READ_INDEX)
+    run.cut.release()
+    await run.at(window)
+    for fire in (
+        lambda: run.generator.finish(second),
+        lambda: advance[0].release(),
+        lambda: run.generator.finish(first),
+    ):
+        fire()
+        await run.quiet()
+    assert run.state.barrier.waiting == ("group_commit", "loader_advance", "group_commit")
+    assert_quiet_window(run.log.records)
+    window.release()
+    bundle = await run.published(1)
+    snapshot = rig.check_bundle(bundle)
+    assert snapshot.index == ()
+    assert [record.group_id for record in snapshot.ledger] == [first, second]
+    await rig.check_resume(run, bundle)
+
+
+# The change first: the cut waits.
+
+
+@pytest.mark.parametrize("point", IN_A_COMMIT, ids=str)
+async def test_a_commit_that_has_begun_is_in_the_bundle(rig: Rig, point: Action) -> None:
+    group = rig.batch(1)[0]
+    run = await rig.run_to(1)
+    hold = run.holds.hold(point, group=group)
+    await commit_is_drained(run, group, hold)
+
+
+@pytest.mark.parametrize(("phase", "unit"), IN_A_PUT)
+async def test_a_put_that_has_begun_is_in_the_bundle(
+    memory_rig: Rig, phase: str, unit: int | None
+) -> None:
+    run = await memory_rig.run_to(1)
+    hold = memory_rig.plane_holds.hold("put", phase, unit)
+    await commit_is_drained(run, memory_rig.batch(1)[0], hold)
+
+
+async def commit_is_drained(run: Incarnation, group: str, hold: Hold) -> None:
+    rig, later = run.rig, run.rig.batch(1)[1]
+    run.generator.finish(group)
+    await run.at(hold)
+    run.cut.release()
+    await run.quiet()
+    assert run.state.barrier.waiting == ("cut",)
+    run.generator.finish(later)
+    await run.quiet()
+    # The door is closed: what comes after the request does not hold the cut up.
+    assert run.state.barrier.waiting == ("cut", "group_commit")
+    hold.release()
+    bundle = await run.published(1)
+    snapshot = rig.check_bundle(bundle)
+    assert [entry.group_id for entry in snapshot.index] == [group]
+    assert [record.group_id for record in snapshot.ledger][0] == later
+    assert_quiet_window(run.log.records)
+    await rig.check_resume(run, bundle)
+
+
+async def test_a_save_waits_for_a_put_that_the_store_does_not_answer(rig: Rig) -> None:
+    group = rig.batch(1)[0]
+    run = await rig.run_to(1)
+    await run.logged(Action.LAUNCH_GROUP, group=group)
+    with rig.harness.stalled():
+        run.generator.finish(group)
+        await run.quiet()
+        run.cut.release()
+        await run.quiet()
+        assert run.state.barrier.waiting == ("cut",)
+        assert group in run.state.buffer.committing
+    bundle = await run.published(1)
+    assert [entry.group_id for entry in rig.check_bundle(bundle).index] == [group]
+    await rig.check_resume(run, bundle)
+
+
+@pytest.mark.parametrize(("phase", "unit"), IN_A_PUT[1:])
+async def test_a_save_waits_for_the_rollback_of_a_failed_put(
+    memory_rig: Rig, phase: str, unit: int | None
+) -> None:
+    group = memory_rig.batch(1)[0]
+    run = await memory_rig.run_to(1)
+    rollback = run.holds.hold(Action.ROLLBACK_GROUP, group=group)
+    retry = run.holds.hold(Action.LAUNCH_GROUP, group=group)
+    memory_rig.plane_holds.fail("put", phase)
+    run.generator.finish(group)
+    await run.at(rollback)
+    run.cut.release()
+    await run.quiet()
+    assert run.state.barrier.waiting == ("cut",)
+    rollback.release()
+    bundle = await run.published(1)
+    await run.at(retry)
+    snapshot = memory_rig.check_bundle(bundle)
+    assert snapshot.index == ()
+    assert [record.group_id for record in snapshot.ledger][0] == group
+    await memory_rig.check_resume(run, bundle)
+
+
+@pytest.mark.parametrize(("phase", "unit"), IN_A_CLEAR)
+async def test_a_save_waits_for_an_eviction_by_another_task(
+    memory_rig: Rig, phase: str, unit: int | None
+) -> None:
+    rig, groups = memory_rig, memory_rig.batch(1)
+    run = await rig.run_to(1)
+    run.generator.finish(*groups)
+    for group in groups:
+        await run.logged(Action.COMMIT_GROUP, group=group)
+
+    async def evict() -> None:
+        async with run.state.barrier.mutation("evict") as slot:
+            await run.state.buffer.evict(slot, 1, groups)
+
+    hold = rig.plane_holds.hold("clear", phase, unit)
+    run.spawn(evict())
+    await run.at(hold)
+    run.cut.release()
+    await run.quiet()
+    assert run.state.barrier.waiting == ("cut",)
+    hold.release()
+    bundle = await run.published(1)
+    assert rig.check_bundle(bundle).index == ()
+    await run.crash()
+    resumed = await rig.resume(bundle, started=False)
+    assert resumed.loaded == []
+
+
+# Cancellation in the middle of a commit, with a save waiting.
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("point", [*IN_A_COMMIT, Action.ROLLBACK_GROUP], ids=str)
+async def test_a_commit_that_is_cancelled_while_a_save_waits_leaves_no_rows(
+    rig: Rig, point: Action, times: int
+) -> None:
+    group = rig.batch(1)[0]
+    run = await rig.run_to(1)
+    if point is Action.ROLLBACK_GROUP:
+        begun = run.holds.hold(Action.COMMIT_GROUP, group=group)
+        run.generator.finish(group)
+        await run.at(begun)
+        run.rollouts._tasks[group].cancel()
+    hold = run.holds.hold(point, group=group)
+    await commit_is_cancelled(run, group, hold, times)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("phase", "unit"), IN_A_PUT)
+async def test_a_put_that_is_cancelled_while_a_save_waits_leaves_no_rows(
+    memory_rig: Rig, phase: str, unit: int | None, times: int
+) -> None:
+    run = await memory_rig.run_to(1)
+    hold = memory_rig.plane_holds.hold("put", phase, unit)
+    await commit_is_cancelled(run, memory_rig.batch(1)[0], hold, times)
+
+
+async def commit_is_cancelled(run: Incarnation, group: str, hold: Hold, times: int) -> None:
+    rig = run.rig
+    run.generator.finish(group)
+    await run.at(hold)
+    run.cut.release()
+    await run.quiet()
+    assert run.state.barrier.waiting == ("cut",)
+    task = run.rollouts._tasks[group]
+    for _ in range(times):
+        task.cancel()
+        await run.quiet()
+    hold.release()
+    bundle = await run.published(1)
+    await asyncio.wait({task})
+    assert task.cancelled()
+    snapshot = rig.check_bundle(bundle)
+    assert snapshot.index == ()
+    assert [(r.group_id, r.phase) for r in snapshot.ledger][0] == (group, Phase.ADMITTED)
+    await rig.check_resume(run, bundle)
+
+
+async def test_a_put_that_is_cancelled_in_a_store_that_does_not_answer_leaves_no_rows(
+    rig: Rig,
+) -> None:
+    group = rig.batch(1)[0]
+    run = await rig.run_to(1)
+    await run.logged(Action.LAUNCH_GROUP, group=group)
+    with rig.harness.stalled():
+        run.generator.finish(group)
+        await run.quiet()
+        run.cut.release()
+        run.rollouts._tasks[group].cancel()
+        await run.quiet()
+        assert run.state.barrier.waiting == ("cut",)
+    bundle = await run.published(1)
+    assert rig.check_bundle(bundle).index == ()
+    await rig.check_resume(run, bundle)
+
+
+# The fault that all this is about.
+
+
+@pytest.mark.parametrize("point", READS, ids=str)
+async def test_a_batch_that_is_admitted_around_a_save_is_not_dropped_on_resume(
+    memory_rig: Rig, point: Action
+) -> None:
+    await the_old_fault(memory_rig, point)
+
+
+async def test_a_batch_that_is_admitted_around_a_save_is_not_dropped_on_the_real_store(
+    rig: Rig,
+) -> None:
+    await the_old_fault(rig, Action.READ_LOADER)
+
+
+async def the_old_fault(rig: Rig, point: Action) -> None:
+    """Gate window 1, four prompts a step, trainer at step 7, cursor 6; then a save."""
+    rig.configure(prompts_per_step=4, task={"prompts": 40})
+    admission: list[Hold] = []
+
+    async def prepare(run: Incarnation) -> None:
+        admission.append(run.holds.hold(Action.COMMIT_ADMISSION, admission=7))
+
+    run = await rig.run_to(7, prepare)
+    await run.at(admission[0])
+    assert (run.state.version.value, run.state.sampler.cursor) == (7, 6)
+    window = run.holds.hold(point)
+    run.cut.release()
+    await run.at(window)
+    run.generator.finish_all()
+    admission[0].release()
+    await run.quiet()
+    assert run.state.barrier.waiting == ("admission",)
+    window.release()
+    bundle = await run.published(7)
+    await run.logged(Action.COMMIT_ADMISSION, stamp=7)
+    snapshot = rig.check_bundle(bundle)
+    assert (snapshot.version, snapshot.cursor, snapshot.index) == (7, 6, ())
+    assert {(r.phase, r.stamp) for r in snapshot.ledger} == {(Phase.RESERVED, None)}
+    resumed = await rig.check_resume(run, bundle)
+    first = await resumed.logged(Action.COMMIT_ADMISSION)
+    assert (first.args["stamp"], first.args["groups"]) == (7, rig.batch(7))
+    assert trained_per_step(resumed.log.records)[7] == sorted(rig.batch(7))
