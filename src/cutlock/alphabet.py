@@ -29,6 +29,7 @@ class Action(enum.StrEnum):
     COMMIT_ADMISSION = "CommitAdmission"
     # Rollout pump: from the ledger to the buffer
     LAUNCH_GROUP = "LaunchGroup"
+    BEGIN_COMMIT = "BeginCommit"
     PUT_ROWS = "PutRows"
     COMMIT_GROUP = "CommitGroup"
     ROLLBACK_GROUP = "RollbackGroup"
@@ -87,6 +88,7 @@ ARGUMENTS: dict[Action, tuple[str, ...]] = {
     Action.OPEN_GATE: ("admission", "version"),
     Action.COMMIT_ADMISSION: ("admission", "cursor", "stamp", "start_weight", "groups"),
     Action.LAUNCH_GROUP: ("group", "attempt"),
+    Action.BEGIN_COMMIT: ("group", "attempt"),
     Action.PUT_ROWS: ("group", "attempt"),
     Action.COMMIT_GROUP: ("group", "attempt", "end_weight"),
     Action.ROLLBACK_GROUP: ("group", "attempt"),

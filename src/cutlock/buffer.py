@@ -180,6 +180,7 @@ class ReplayBuffer:
         )
         entry = _entry(self._ledger[group_id], keys, end_weight)
         self._committing.add(group_id)
+        self._events.record(Action.BEGIN_COMMIT, group=group_id, attempt=attempt)
         try:
             await self._stops.reach(Action.PUT_ROWS, group=group_id)
             await slot.run(self._plane.put(keys, fields))

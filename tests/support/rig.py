@@ -137,6 +137,12 @@ class Incarnation:
         self._others.append(task)
         return task
 
+    async def others(self) -> None:
+        """Return when the other tasks have done what they were spawned for."""
+        for task in self._others:
+            await self._wait(task, "the end of another task")
+            task.result()
+
     async def at(self, hold: Hold) -> None:
         """Return when somebody stands at the hold."""
         await self._wait(asyncio.ensure_future(hold.reached.wait()), "anybody at a hold")
@@ -262,9 +268,7 @@ class Rig:
         size = self.config.prompts_per_step
         return self.served[number * size : (number + 1) * size]
 
-    async def launch(
-        self, plan: ResumePlan | None = None, *, started: bool = True
-    ) -> Incarnation:
+    async def launch(self, plan: ResumePlan | None = None, *, started: bool = True) -> Incarnation:
         """Start a controller on the harness's store, which must be untouched."""
         if not self.directory.root.exists():
             self.directory.create(self.config, self.prompts)
@@ -309,11 +313,14 @@ class Rig:
         """
         run = await self.launch(started=False)
         run.cut = run.holds.hold(Action.REQUEST_CUT, step=step)
-        for number in range(step):
-            run.generator.finish(*self.batch(number))
         if prepare is not None:
             await prepare(run)
         run.start()
+        if step:
+            # So that the first save has nothing to race with.
+            await run.published(0)
+        for number in range(step):
+            run.generator.finish(*self.batch(number))
         await run.at(run.cut)
         return run
 

@@ -86,7 +86,7 @@ class TestCommit:
         assert parts.buffer.ready() == [entry]
         assert len(parts.ledger) == 0
         assert parts.saved() == set(entry.row_keys)
-        assert parts.actions() == ["PutRows", "CommitGroup"]
+        assert parts.actions() == ["BeginCommit", "PutRows", "CommitGroup"]
         found = await parts.plane.get(entry.row_keys, ["n"])
         assert [int(row) for row in found["n"]] == [1, 1]
 

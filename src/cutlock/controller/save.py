@@ -166,8 +166,7 @@ class Saver:
         except (SaveError, OSError) as error:
             state.events.record(Action.FAIL_SAVE, step=step, error=str(error))
             return
-        if removed:
-            state.events.record(Action.PRUNE_BUNDLES, bundles=[path.name for path in removed])
+        state.events.record(Action.PRUNE_BUNDLES, bundles=[path.name for path in removed])
 
     async def _write(self, step: int) -> None:
         writer = await self._in_thread(
