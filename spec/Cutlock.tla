@@ -71,7 +71,7 @@ vars    == <<up, rollout, buffer, train, save, ghosts>>
 Size == Cardinality(Member)
 Prompts == (1..Batches) \X Member
 Members(b) == {p \in Prompts : p[1] = b}
-Steps == 0..(Batches + MaxFailures + 1)
+Steps == 0..(Batches * Size + MaxFailures + 1)
 Min(a, b) == IF a < b THEN a ELSE b
 MaxOf(a, b) == IF a > b THEN a ELSE b
 

@@ -9,7 +9,8 @@ TypeOK ==
     /\ epoch \in 0..EpochOf(Batches)
     /\ pool \subseteq Prompts
     /\ led \in [Prompts -> {"none", "RESERVED", "ADMITTED"}]
-    /\ \A p \in Prompts : idx[p] \in -1..Batches + MaxFailures /\ wt[p] \in -1..Batches + MaxFailures
+    /\ \A p \in Prompts : idx[p] \in -1..Batches * Size + MaxFailures
+                         /\ wt[p] \in -1..Batches * Size + MaxFailures
     /\ task \in [Prompts -> {"none", "gen", "committing", "put", "failed", "late"}]
     /\ index \subseteq Prompts /\ rows \subseteq Prompts \X Units /\ claimed \subseteq Prompts
     /\ door \in {"open", "closing", "shut"}
@@ -50,6 +51,11 @@ DiskStamps ==
     Stamping => \A s \in Steps :
         Cardinality({p \in Prompts : (p \in disk.index \/ disk.led[p] = "ADMITTED")
                                      /\ disk.idx[p] = s}) <= Size
+
+\* P3: a batch is admitted whole, by one admission.
+OneAdmission ==
+    SpareMark = 0 => \A p \in index \cup Admitted, q \in index \cup Owned :
+        p[1] = q[1] => idx[p] = idx[q]
 
 \* P3: loader position and epoch belong together.
 DiskEpoch == disk.epoch = EpochOf(disk.pos)

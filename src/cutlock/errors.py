@@ -12,6 +12,7 @@ from pathlib import Path
 __all__ = [
     "AdmissionWaitError",
     "AuditError",
+    "BudgetError",
     "BundleCorruptError",
     "BundleExistsError",
     "BundleNotFoundError",
@@ -34,6 +35,8 @@ __all__ = [
     "RowsMissingError",
     "SaveError",
     "StallError",
+    "ToolError",
+    "ToolMissingError",
     "WorkerError",
     "WorkerTimeoutError",
 ]
@@ -148,3 +151,15 @@ class StallError(CutlockError):
 
 class AuditError(CutlockError):
     """The logs and bundles of a run cannot be read as one history."""
+
+
+class ToolMissingError(CutlockError):
+    """Java or the model checker was not found, or what was found does not run."""
+
+
+class ToolError(CutlockError):
+    """The model checker did not do its work, or said something that cannot be understood."""
+
+
+class BudgetError(CutlockError):
+    """The model checker was stopped at its time limit before it had an answer."""

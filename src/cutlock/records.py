@@ -104,7 +104,7 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ledger: tuple[LedgerRecord, ...]
     """Without the groups that the index owns."""
     shortfall: tuple[tuple[int, int], ...]
-    """(dispatch index, number of its groups that will never arrive), sorted."""
+    """(step, number of groups that it goes without), sorted."""
     dropped: int
     """Occurrences dropped for good so far."""
 

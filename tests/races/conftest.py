@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+
 from tests.support.planes import MemoryHarness, PlaneHarness, harness_of
 from tests.support.rig import Rig, rig_on
 

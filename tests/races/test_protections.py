@@ -12,8 +12,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from cutlock.alphabet import Action
+from cutlock.barrier import _DEAD, _LIVE, Barrier, Cut, Slot
+from cutlock.buffer import ReplayBuffer
+from cutlock.bundle import contents, verification
+from cutlock.bundle.artifacts import DATA_PLANE, LOADER
+from cutlock.controller import restore, save
+from cutlock.errors import (
+    BundleCorruptError,
+    CapacityError,
+    InvariantError,
+    InventoryError,
+    PlaneTouchedError,
+    RowsMissingError,
+)
+from cutlock.ledger import Ledger
+from cutlock.plane.memory import MemoryBootstrap
+from cutlock.plane.transfer_queue import TransferQueueBootstrap
+from cutlock.records import LedgerRecord
+from cutlock.spare_pool import Shortfall
 from tests.support.bundles import reseal
-from tests.support.checks import assert_rows, trained
+from tests.support.checks import trained
 from tests.support.mutations import (
     ADMISSION,
     ADVANCE,
@@ -30,26 +50,6 @@ from tests.support.mutations import (
     meet,
 )
 from tests.support.rig import Incarnation, Rig
-
-from cutlock.alphabet import Action
-from cutlock.barrier import _DEAD, _LIVE, Barrier, Cut, Slot
-from cutlock.buffer import ReplayBuffer
-from cutlock.bundle import contents, verification
-from cutlock.bundle.artifacts import DATA_PLANE, LOADER
-from cutlock.controller import save
-from cutlock.errors import (
-    BundleCorruptError,
-    CutlockError,
-    InvariantError,
-    InventoryError,
-    PlaneTouchedError,
-    RowsMissingError,
-)
-from cutlock.ledger import Ledger
-from cutlock.plane.memory import MemoryBootstrap
-from cutlock.plane.transfer_queue import TransferQueueBootstrap
-from cutlock.records import LedgerRecord
-from cutlock.spare_pool import Shortfall
 
 Patch = pytest.MonkeyPatch
 Attack = Callable[[Rig], Awaitable[object]]
@@ -142,7 +142,7 @@ def no_subtraction_at_all(patch: Patch) -> None:
     no_subtraction_on_save_and_no_check(patch)
     subtracting = Ledger.restore
 
-    def restore(
+    def restore_all(
         ledger: Ledger,
         slot: Slot,
         records: Sequence[LedgerRecord],
@@ -151,7 +151,7 @@ def no_subtraction_at_all(patch: Patch) -> None:
     ) -> None:
         subtracting(ledger, slot, records, next_admission, ())
 
-    patch.setattr(Ledger, "restore", restore)
+    patch.setattr(Ledger, "restore", restore_all)
 
 
 def no_digests(patch: Patch) -> None:
@@ -177,6 +177,10 @@ def another_order_of_dispatch(patch: Patch) -> None:
 
 def shortfall_forgotten(patch: Patch) -> None:
     patch.setattr(Shortfall, "restore", lambda shortfall, slot, missing: None)
+
+
+def no_places_reserved(patch: Patch) -> None:
+    patch.setattr(restore, "_require_places", lambda *arguments: None)
 
 
 # The attacks.
@@ -293,6 +297,22 @@ async def fewer_places_than_groups(rig: Rig) -> None:
     rig.configure(sampler={"name": "in_order", "window": 1})
     resumed = await rig.resume(bundle, rig.config)
     await trains_at_once(resumed)
+
+
+async def places_taken_by_later_steps(rig: Rig) -> None:
+    """Two later steps are finished, the next one is not, and the resumed run has four places."""
+    rig.configure(sampler={"name": "in_order", "window": 2})
+    run = await rig.run_to(1)
+    later = [*rig.batch(2), *rig.batch(3)]
+    run.generator.finish(*later)
+    for group in later:
+        await run.logged(Action.COMMIT_GROUP, group=group)
+    run.cut.release()
+    bundle = await run.published(1)
+    await run.crash()
+    rig.configure(sampler={"name": "in_order", "window": 1})
+    with contextlib.suppress(CapacityError):
+        await trains_at_once(await rig.resume(bundle, rig.config))
 
 
 async def step_that_lost_a_group(rig: Rig) -> None:
@@ -472,6 +492,13 @@ IN_MEMORY = (
         "order of the launches after a restore",
         another_order_of_dispatch,
         fewer_places_than_groups,
+        AssertionError,
+        "stands still",
+    ),
+    Protection(
+        "places for the next step after a restore",
+        no_places_reserved,
+        places_taken_by_later_steps,
         AssertionError,
         "stands still",
     ),

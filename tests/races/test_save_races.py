@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
-from tests.support.checks import assert_quiet_window, trained_per_step
-from tests.support.mutations import MUTATIONS, READS, Mutation, meet
-from tests.support.rig import Incarnation, Rig
-from tests.support.scripted import Hold
 
 from cutlock.alphabet import Action
 from cutlock.records import Phase
+from tests.support.checks import assert_quiet_window, trained_per_step
+from tests.support.mutations import ADMISSION, ADVANCE, COMMIT, MUTATIONS, READS, Mutation, meet
+from tests.support.rig import Incarnation, Rig
+from tests.support.samplers import AdmitOnly
+from tests.support.scripted import Hold
 
 IN_A_COMMIT = (Action.PUT_ROWS, Action.COMMIT_GROUP)
 """Stop points inside the slot of a commit: before its rows are put, and after."""
@@ -61,6 +63,37 @@ async def test_the_run_that_was_saved_loses_nothing_either(
     run, _ = await meet(memory_rig, mutation, Action.SAVE_PLANE)
     await run.finish()
     memory_rig.check_end(run, lost=mutation.lost)
+
+
+@pytest.mark.parametrize("sampler", ["windowed", "ready_first", "weight_fifo"])
+@pytest.mark.parametrize("mutation", [COMMIT, ADMISSION, ADVANCE], ids=str)
+async def test_a_change_waits_under_every_sampler(
+    memory_rig: Rig, mutation: Mutation, sampler: str
+) -> None:
+    changes: dict[str, Any] = {"sampler": {"name": sampler}}
+    if sampler == "windowed":
+        # As many places, and as wide a window, as lets the script run and drops nothing.
+        changes = {"sampler": {"name": sampler, "window": 3}, "buffer": {"capacity": 6}}
+    varied = dataclasses.replace(mutation, changes=changes)
+    await change_in_the_window(memory_rig, varied, Action.READ_LOADER)
+
+
+async def test_a_save_is_published_while_a_sampler_waits_at_its_gate_in_a_slot(
+    rig: Rig,
+) -> None:
+    """The gate opens only when the trainer moves, and the trainer is the one who saves."""
+    rig.configure_custom(AdmitOnly, buffer={"capacity": 8})
+    run = await rig.run_to(1)
+    await run.logged(Action.RESERVE_BATCH, groups=rig.batch(3))
+    await run.quiet()
+    assert (run.state.barrier.slots, run.state.barrier.waiting) == (1, ())
+    run.cut.release()
+    bundle = await run.published(1)
+    snapshot = rig.check_bundle(bundle)
+    reserved = [r.group_id for r in snapshot.ledger if r.phase is Phase.RESERVED]
+    assert reserved == rig.batch(3)
+    assert_quiet_window(run.log.records)
+    await rig.check_resume(run, bundle)
 
 
 async def test_all_kinds_of_changes_wait_at_once_and_enter_in_the_order_of_their_arrival(
@@ -130,7 +163,7 @@ async def commit_is_drained(run: Incarnation, group: str, hold: Hold) -> None:
     bundle = await run.published(1)
     snapshot = rig.check_bundle(bundle)
     assert [entry.group_id for entry in snapshot.index] == [group]
-    assert [record.group_id for record in snapshot.ledger][0] == later
+    assert snapshot.ledger[0].group_id == later
     assert_quiet_window(run.log.records)
     await rig.check_resume(run, bundle)
 
@@ -170,7 +203,7 @@ async def test_a_save_waits_for_the_rollback_of_a_failed_put(
     await run.at(retry)
     snapshot = memory_rig.check_bundle(bundle)
     assert snapshot.index == ()
-    assert [record.group_id for record in snapshot.ledger][0] == group
+    assert snapshot.ledger[0].group_id == group
     await memory_rig.check_resume(run, bundle)
 
 
@@ -248,7 +281,7 @@ async def commit_is_cancelled(run: Incarnation, group: str, hold: Hold, times: i
     assert task.cancelled()
     snapshot = rig.check_bundle(bundle)
     assert snapshot.index == ()
-    assert [(r.group_id, r.phase) for r in snapshot.ledger][0] == (group, Phase.ADMITTED)
+    assert (snapshot.ledger[0].group_id, snapshot.ledger[0].phase) == (group, Phase.ADMITTED)
     await rig.check_resume(run, bundle)
 
 
@@ -268,6 +301,29 @@ async def test_a_put_that_is_cancelled_in_a_store_that_does_not_answer_leaves_no
     bundle = await run.published(1)
     assert rig.check_bundle(bundle).index == ()
     await rig.check_resume(run, bundle)
+
+
+# A stale abort against a commit.
+
+
+async def test_a_group_that_is_committed_while_another_is_aborted_is_left_alone(
+    rig: Rig,
+) -> None:
+    rig.configure(sampler={"name": "windowed", "window": 3})
+    first, second = sorted(rig.batch(1))
+    run = await rig.run_to(1)
+    for group in (first, second):
+        await run.logged(Action.LAUNCH_GROUP, group=group)
+    await run.quiet()
+    hold = run.holds.hold(Action.ABORT_STALE, group=first)
+    run.spawn(run.rollouts.abort_stale(run.state.version.value + 9))
+    await run.at(hold)
+    run.generator.finish(second)
+    await run.logged(Action.COMMIT_GROUP, group=second)
+    hold.release()
+    await run.others()
+    await run.finish()
+    rig.check_end(run, lost=1)
 
 
 # The fault that all this is about.

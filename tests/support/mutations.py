@@ -176,7 +176,7 @@ STALE_ABORT = Mutation(
     "stale_abort",
     Action.ABORT_STALE,
     _stale_abort,
-    {"sampler": {"name": "windowed", "window": 1}},
+    {"sampler": {"name": "windowed", "window": 3}},
     lost=2,
 )
 EVICT = Mutation("eviction", "evict", Action.EVICT_GROUPS, _foreign("evict"), foreign=True)

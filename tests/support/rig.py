@@ -84,6 +84,8 @@ class Incarnation:
         self.task: asyncio.Task[RunReport] | None = None
         self.cut = Hold()
         """Where the train pump stands before a cut, see `Rig.run_to`."""
+        self.pump_hold = Hold()
+        """Where the rollout pump stands, if a situation has put it there."""
         self._others: list[asyncio.Task[object]] = []
 
     async def assemble(self, ready: Any) -> None:
@@ -258,6 +260,13 @@ class Rig:
         self.prompts = build_prompts(self.config)
         self.directory = RunDirectory(self._root)
 
+    def configure_custom(self, sampler: type, **changes: Any) -> None:
+        """Choose a sampler of the tests' own, with a window of one."""
+        self.configure(**changes)
+        path = f"{sampler.__module__}:{sampler.__qualname__}"
+        table = {"name": "custom", "path": path, "options": {"window": 1}}
+        self.config = parse_config({**self.config.plain(), "sampler": table})
+
     @property
     def served(self) -> list[str]:
         """All occurrences in the order of the loader."""
@@ -362,7 +371,6 @@ class Rig:
     def check_end(self, run: Incarnation, *, lost: int = 0) -> None:
         """P5 and P7, of a run that has ended; and what the audit says of it."""
         assert_all_accounted(run.history, self.config, self.prompts, lost=lost)
-        return
         found = audit_run(self.directory)
         assert found.ok, found.problems
 

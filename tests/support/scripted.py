@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import errno
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from cutlock.alphabet import Action
+from cutlock.bundle.files import REAL
 from cutlock.errors import PlaneError, WorkerError
 from cutlock.events import EventLog, Record
 from cutlock.plane.memory import PlaneStep
@@ -170,6 +174,26 @@ class WatchedLog(EventLog):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+class RefusingDisk:
+    """The real `FileSystem`, except that the n-th change is refused."""
+
+    def __init__(self, refuses_at: int) -> None:
+        self._left = refuses_at
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(REAL, name)
+        return method if name in _READS else partial(self._change, method)
+
+    def _change(self, method: Callable[..., object], *arguments: object) -> object:
+        self._left -= 1
+        if not self._left:
+            raise OSError(errno.EIO, "refused", str(arguments[0]))
+        return method(*arguments)
+
+
+_READS = ("kind", "list_directory", "read_chunks")
 
 
 async def sleep_for_ever(seconds: float) -> None:

@@ -19,8 +19,7 @@ from cutlock.samplers import (
     parse_sampler,
 )
 from cutlock.samplers.custom import admit_split, admit_whole, load_class
-from tests.support.loop import Holder, settle, turns
-from tests.support.samplers import (
+from tests.support.custom_samplers import (
     AdmitOnly,
     Choice,
     Dawdling,
@@ -31,8 +30,9 @@ from tests.support.samplers import (
     Stubborn,
     TwoStepsBehind,
 )
+from tests.support.loop import Holder, settle, turns
 
-HERE = "tests.support.samplers"
+HERE = "tests.support.custom_samplers"
 
 
 def built(name: str, **options: object) -> AnySampler:

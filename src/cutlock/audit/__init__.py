@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from cutlock.alphabet import Action
-from cutlock.audit.fates import PENDING, Fate, Fates
-from cutlock.audit.history import History, read_history
-from cutlock.bundle.contents import decode_cut, read_training_info
-from cutlock.bundle.publication import Bundle, scan
-from cutlock.bundle.verification import verify
+from cutlock.audit.account import Account
+from cutlock.audit.bundles import SavedCut, differences, read_cut
+from cutlock.audit.fates import PENDING, Fate
+from cutlock.audit.history import COMPLETE, Event, History, read_history
+from cutlock.bundle.publication import scan
 from cutlock.controller.config import parse_config
-from cutlock.controller.run_directory import RunDirectory
-from cutlock.errors import BundleCorruptError
+from cutlock.controller.run_directory import RunDirectory, RunFacts
+from cutlock.errors import AuditError, BundleCorruptError
 
 __all__ = ["Audit", "Window", "audit_run"]
 
@@ -43,10 +44,12 @@ class Audit(msgspec.Struct, frozen=True):
     """Owned by pool, ledger or buffer when the history ends."""
     unread: int
     restarts: int
+    """Starts of a controller after the first, failed ones included."""
     steps: int
     redone: int
-    """Groups trained in parts of the logs that a restart has undone."""
+    """Groups trained in parts of the logs that a restart has undone, or will undo."""
     ended: str | None
+    """How the newest start ended; None if it was killed or still runs."""
     bundles: tuple[str, ...]
     exclusive_window_ms: tuple[Window, ...]
     problems: tuple[str, ...]
@@ -57,33 +60,57 @@ class Audit(msgspec.Struct, frozen=True):
 def audit_run(directory: RunDirectory) -> Audit:
     """Read everything that a run has left on disk and account for every prompt occurrence.
 
-    Besides the fates it compares each bundle that is still there with the history: its cut
-    holds who owned what at that record, and its policy was made by exactly those steps.
+    The history that counts is the one that survives: of a run that has come to its end, all
+    that led there; of one that was killed or has failed, what its newest bundle continues.
+    What was undone is checked record by record all the same, and every resolvable bundle is
+    compared with the history up to its cut.
 
     Raises:
         BundleNotFoundError: there is no run in the directory.
-        AuditError: the logs cannot be read as one history.
+        AuditError: the logs cannot be read as histories at all.
     """
     facts = directory.facts()
-    config = parse_config(facts.config)
     history = read_history(directory.logs())
-    epochs = max([config.epochs, *_epochs(history)])
-    fates = Fates(facts.prompts, epochs)
-    for segment in history.segments:
-        fates.walk(segment)
-    fates.finish(everything_served=history.ended == "exhausted")
-    problems = list(fates.problems)
-    bundles = scan(directory.root, facts.run_id).bundles
-    for bundle in bundles:
-        problems += _compare(bundle, history, Fates(facts.prompts, epochs))
+    due, known = _epochs(facts, history)
+
+    def account(events: Iterable[Event]) -> Account:
+        return Account(facts.prompts, known, events)
+
+    problems: list[str] = []
+    for incarnation in history.logs:
+        problems += account(history.until(incarnation)).problems
+    saved: list[SavedCut] = []
+    found = scan(directory.root, facts.run_id).bundles
+    for bundle in found:
+        try:
+            saved.append(read_cut(bundle.path))
+        except BundleCorruptError as error:
+            problems.append(str(error))
+    for one in saved:
+        problems += _compare(one, history, account)
+    problems += _gaps(history)
+    problems += _unresolvable(history, saved)
+
+    complete = history.ended in COMPLETE
+    events: list[Event] = []
+    if complete:
+        events = history.until(history.newest)
+        problems += _unsaved(history)
+    elif saved and (base := saved[-1].info).incarnation in history.logs:
+        events = history.until(base.incarnation, base.log_records)
+    surviving = account(events)
+    if history.ended == "exhausted":
+        surviving.fates.finish(due)
+    problems += surviving.problems
+
+    fates = surviving.fates
     counts = Counter(fates.of.values())
     twice = sum(times > 1 for times in fates.trained.values())
-    everything = Counter(
-        group
-        for records in history.logs.values()
-        for record in records
-        if record.action == Action.TRAIN_STEP
-        for group in record.args["groups"]  # type: ignore[attr-defined]
+    everything = sum(
+        len(event.args.groups)
+        for events in history.logs.values()
+        for event in events
+        if event.action is Action.TRAIN_STEP
     )
     return Audit(
         ok=not (problems or twice or counts[Fate.LOST]),
@@ -94,95 +121,86 @@ def audit_run(directory: RunDirectory) -> Audit:
         dropped=counts[Fate.DROPPED],
         pending=sum(counts[fate] for fate in PENDING),
         unread=counts[Fate.UNREAD],
-        restarts=history.restarts,
-        steps=sum(
-            record.action == Action.RAISE_VERSION
-            for segment in history.segments
-            for record in segment.records
-        ),
-        redone=everything.total() - fates.trained.total(),
+        restarts=history.newest - 1,
+        steps=surviving.counters.step,
+        redone=everything - fates.trained.total(),
         ended=history.ended,
-        bundles=tuple(bundle.path.name for bundle in bundles),
+        bundles=tuple(bundle.path.name for bundle in found),
         exclusive_window_ms=tuple(_windows(history)),
-        problems=tuple(problems),
+        problems=tuple(dict.fromkeys(problems)),
         fates={key: str(fate) for key, fate in fates.of.items()},
         drop_reasons=fates.reasons,
     )
 
 
-def _epochs(history: History) -> list[int]:
-    return [
-        epochs
-        for records in history.logs.values()
-        for record in records
-        if record.action == Action.BEGIN_RUN and isinstance(epochs := record.args["epochs"], int)
-    ]
+def _epochs(facts: RunFacts, history: History) -> tuple[int, int]:
+    """(epochs that the run was last told to serve, epochs that a log knows of)."""
+    due = parse_config(facts.config).epochs
+    begun = 0
+    for incarnation in sorted(history.logs):
+        for event in history.logs[incarnation]:
+            if event.action is Action.BEGIN_RUN:
+                due = event.args.epochs
+            elif event.action in {Action.RESERVE_BATCH, Action.FILL_SPARE_POOL}:
+                begun = max(begun, event.args.epoch + 1)
+    return due, max(due, begun)
 
 
-def _windows(history: History) -> list[Window]:
-    windows = []
-    for incarnation, records in history.logs.items():
-        asked = opened = closed = 0.0
-        for record in records:
-            match record.action:
-                case Action.REQUEST_CUT:
-                    asked = record.t
-                case Action.OPEN_CUT:
-                    opened = record.t
-                case Action.CLOSE_CUT:
-                    closed = record.t
-                case Action.PUBLISH_BUNDLE:
-                    windows.append(
-                        Window(
-                            incarnation,
-                            int(str(record.args["step"])),
-                            round((opened - asked) * 1e3, 3),
-                            round((closed - opened) * 1e3, 3),
-                            round((record.t - closed) * 1e3, 3),
-                        )
-                    )
-    return windows
-
-
-def _compare(bundle: Bundle, history: History, fates: Fates) -> list[str]:
-    """Differences between a bundle's cut and the history up to it."""
-    name = bundle.path.name
+def _compare(
+    saved: SavedCut, history: History, account: Callable[[Iterable[Event]], Account]
+) -> list[str]:
+    info = saved.info
     try:
-        verified = verify(bundle.path)
-        info = read_training_info(verified)
-        cut = decode_cut(verified)
-    except BundleCorruptError as error:
-        return [str(error)]
-    past = [s for s in history.segments if s.incarnation < info.incarnation]
-    for segment in past:
-        fates.walk(segment)
-    records = history.logs.get(info.incarnation, ())
-    if len(records) < info.log_records:
-        return [
-            f"{name} was cut after {info.log_records} records of incarnation "
-            f"{info.incarnation}, whose log has {len(records)}"
-        ]
-    for record in records[: info.log_records]:
-        fates.follow(record)
-    index = {entry.group_id for entry in cut.index}
-    ledger = {record.group_id for record in cut.ledger}
-    ready = fates.owned(Fate.BUFFER)
-    pairs = [
-        ("spare pool", {spare.key for spare in cut.spare_pool}, fates.owned(Fate.POOL)),
-        ("index", index, ready if info.rows else set()),
-        ("ledger", ledger, fates.owned(Fate.LEDGER) | (set() if info.rows else ready)),
-    ]
-    problems = [
-        f"{name}: {what} differs from the log at record {info.log_records}: only in the bundle "
-        f"{sorted(saved - logged)[:4]}, only in the log {sorted(logged - saved)[:4]}"
-        for what, saved, logged in pairs
-        if saved != logged
-    ]
-    trained = (info.trained_groups, info.trained_chain)
-    if trained != (fates.trained.total(), fates.chain):
-        problems.append(
-            f"{name}: its policy was trained on {info.trained_groups} groups, chain "
-            f"{info.trained_chain[:16]}, and the log has {fates.trained.total()}, chain "
-            f"{fates.chain[:16]}"
-        )
-    return problems
+        past = history.until(info.incarnation, info.log_records)
+    except AuditError as error:
+        return [f"{saved.path.name}: {error}"]
+    return list(differences(saved, history, account(past)))
+
+
+def _gaps(history: History) -> Iterator[str]:
+    for incarnation in range(1, history.newest):
+        if incarnation not in history.logs:
+            yield f"the log of incarnation {incarnation} is missing"
+
+
+def _unresolvable(history: History, saved: Iterable[SavedCut]) -> Iterator[str]:
+    """Promise P8: the bundle that the next resume needs is there."""
+    last = history.last_bundle()
+    if last is None:
+        return
+    name, incarnation, event = last
+    if not any((s.path.name, s.info.incarnation) == (name, incarnation) for s in saved):
+        yield f"{event.where}: bundle {name} of incarnation {incarnation} is not resolvable"
+
+
+def _unsaved(history: History) -> Iterator[str]:
+    """Steps that a run which came to its end has left in no bundle."""
+    unsaved: list[Event] = []
+    since_cut: list[Event] = []
+    for event in history.logs[history.newest]:
+        match event.action:
+            case Action.TRAIN_STEP:
+                since_cut.append(event)
+            case Action.OPEN_CUT:
+                unsaved, since_cut = unsaved + since_cut, []
+            case Action.PUBLISH_BUNDLE:
+                unsaved = []
+    for event in unsaved + since_cut:
+        yield f"{event.where}: trained, and in no bundle though the run ended"
+
+
+def _windows(history: History) -> Iterator[Window]:
+    for incarnation in sorted(history.logs):
+        asked = opened = closed = 0.0
+        for event in history.logs[incarnation]:
+            match event.action:
+                case Action.REQUEST_CUT:
+                    asked = event.t
+                case Action.OPEN_CUT:
+                    opened = event.t
+                case Action.CLOSE_CUT:
+                    closed = event.t
+                case Action.PUBLISH_BUNDLE:
+                    times = (opened - asked, closed - opened, event.t - closed)
+                    drain, exclusive, rest = (round(1e3 * time, 3) for time in times)
+                    yield Window(incarnation, event.args.step, drain, exclusive, rest)

@@ -49,6 +49,7 @@ class Counters:
         self._trained: list[str] | None = None
         self._cut = -1
         self._indexed = 0
+        self._loaded = 0
         self._handlers: dict[Action, Callable[[Any], None]] = {
             Action.BEGIN_RUN: self._begin,
             Action.START_PUMPS: self._start_pumps,
@@ -59,6 +60,7 @@ class Counters:
             Action.OPEN_GATE: self._open_gate,
             Action.COMMIT_ADMISSION: self._admit,
             Action.LAUNCH_GROUP: self._launch,
+            Action.BEGIN_COMMIT: lambda a: self._same_attempt(a.group, a.attempt),
             Action.PUT_ROWS: self._put_rows,
             Action.COMMIT_GROUP: self._commit,
             Action.ROLLBACK_GROUP: self._roll_back,
@@ -77,13 +79,15 @@ class Counters:
             Action.READ_CURSOR: lambda a: self._same("cursor", a.cursor, self.cursor),
             Action.READ_LOADER: self._read_loader,
             Action.READ_INDEX: self._read_index,
-            Action.SAVE_PLANE: lambda a: self._rows(a.rows),
+            Action.SAVE_PLANE: lambda a: self._rows(a.rows, self._indexed),
             Action.CLOSE_CUT: lambda a: self._same("step", a.step, self._cut),
             Action.WRITE_POLICY: lambda a: self._same("step", a.step, self._cut),
             Action.WRITE_SIDECARS: lambda a: self._same("step", a.step, self._cut),
             Action.WRITE_MANIFEST: lambda a: self._same("step", a.step, self._cut),
             Action.PUBLISH_BUNDLE: self._publish,
             Action.VERIFY_BUNDLE: lambda a: self._same("step", a.step, self.step),
+            Action.LOAD_PLANE: self._load_plane,
+            Action.RESTORE_INDEX: self._restore_index,
             Action.RESTORE_CURSOR: self._restore_cursor,
         }
 
@@ -243,13 +247,19 @@ class Counters:
     def _read_index(self, args: Any) -> None:
         self._indexed = len(args.groups)
 
-    def _rows(self, rows: int) -> None:
-        self._same("rows", rows, self._indexed * self._group_size)
+    def _rows(self, rows: int, groups: int) -> None:
+        self._same("the number of rows", rows, groups * self._group_size)
 
     def _publish(self, args: Any) -> None:
         self._same("step", args.step, self._cut)
         self._same("bundle", args.bundle, f"step_{self._cut}")
         self._cut = -1
+
+    def _load_plane(self, args: Any) -> None:
+        self._loaded = args.rows
+
+    def _restore_index(self, args: Any) -> None:
+        self._rows(self._loaded, len(args.groups))
 
     def _restore_cursor(self, args: Any) -> None:
         self._same("cursor", args.cursor, self.cursor)

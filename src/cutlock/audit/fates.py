@@ -69,6 +69,7 @@ class Fates:
             Action.RAISE_EPOCH: self._raise_epoch,
             Action.COMMIT_ADMISSION: lambda a: self._move(a.groups, Fate.RESERVED, Fate.ADMITTED),
             Action.LAUNCH_GROUP: lambda a: self._move([a.group], Fate.ADMITTED, Fate.ADMITTED),
+            Action.BEGIN_COMMIT: lambda a: self._move([a.group], Fate.ADMITTED, Fate.ADMITTED),
             Action.COMMIT_GROUP: lambda a: self._move([a.group], Fate.ADMITTED, Fate.BUFFER),
             Action.FAIL_GROUP: self._fail,
             Action.DROP_GROUP: lambda a: self._give_up(a.group, a.reason),

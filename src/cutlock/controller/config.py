@@ -223,6 +223,12 @@ def require_resumable(saved: RunConfig, now: RunConfig, *, with_rows: bool) -> N
             now.plain()["sampler"]["name"],
             "cursor and stamps mean something else under another sampler",
         ),
+        (
+            "sampler.path",
+            saved.plain()["sampler"].get("path"),
+            now.plain()["sampler"].get("path"),
+            "cursor and stamps mean something else under another sampler",
+        ),
     ]
     if with_rows:
         fixed += [

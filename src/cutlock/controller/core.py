@@ -10,7 +10,7 @@ import msgspec
 from cutlock.alphabet import Action
 from cutlock.barrier import KindStatistics
 from cutlock.controller.metrics import Metrics, TrainedStep
-from cutlock.controller.restore import Restored
+from cutlock.controller.restore import Restored, require_stage
 from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.controller.save import RunIdentity, Saver, SaveTiming
 from cutlock.controller.train_pump import TrainPump
@@ -72,6 +72,7 @@ class Controller:
         identity: RunIdentity,
         root: Path,
     ) -> None:
+        require_stage(restored, Restored, type(self).__name__)
         self._state = state = restored.state
         self._identity = identity
         self._saver = Saver(state, trainer, identity, root, restored.saved_step)

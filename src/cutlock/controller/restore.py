@@ -34,7 +34,7 @@ from cutlock.errors import (
     RestoreError,
 )
 from cutlock.plane.base import BootstrapPlane, DataPlane
-from cutlock.records import Snapshot
+from cutlock.records import Phase, Snapshot
 from cutlock.samplers import is_restorable
 from cutlock.workers.base import PromptSet
 
@@ -45,6 +45,7 @@ __all__ = [
     "ResumePlan",
     "connect_plane",
     "load_plane",
+    "require_stage",
     "restore_state",
     "verify_for_resume",
 ]
@@ -71,6 +72,15 @@ class _Stage:
             if field.name != "_token"
         }
         return _rebuild, (type(self), values)
+
+
+def require_stage(what: object, kind: type[_Stage], caller: str) -> None:
+    """Raise MisuseError unless the stage before has been gone through."""
+    if not isinstance(what, kind):
+        raise MisuseError(
+            f"{caller} takes a {kind.__name__}, not a {type(what).__name__}; the stages are "
+            "verify_for_resume, load_plane, connect_plane, restore_state, in this order"
+        )
 
 
 def _rebuild(kind: type[_Stage], values: dict[str, object]) -> _Stage:
@@ -177,12 +187,7 @@ def verify_for_resume(
             f"{now.plain()['sampler']} declares restorable = False; resume with --without-rows "
             "to generate them again"
         )
-    if len(snapshot.index) > now.capacity():
-        raise CapacityError(
-            f"{bundle} holds {len(snapshot.index)} finished groups and the buffer capacity is "
-            f"{now.capacity()}; resume with buffer.capacity of at least {len(snapshot.index)}, "
-            "or with --without-rows"
-        )
+    _require_places(bundle, snapshot, saved, now)
     if snapshot.loader.epoch > now.epochs:
         raise ConfigMismatchError(
             f"epochs is {now.epochs} and the bundle stands in epoch {snapshot.loader.epoch}; "
@@ -227,12 +232,34 @@ def _require_same_prompts(snapshot: Snapshot, saved: PromptSet, now: PromptSet) 
             )
 
 
+def _require_places(bundle: Path, snapshot: Snapshot, saved: RunConfig, now: RunConfig) -> None:
+    """Refuse finished groups that leave no places in which the next step can be finished.
+
+    They keep their places until their own steps train. Under the saved capacity the
+    unfinished groups of an older step had places beside them, under a smaller one they may
+    find none, and the run would wait for ever.
+    """
+    finished, capacity = len(snapshot.index), now.capacity()
+    unfinished = any(record.phase is Phase.ADMITTED for record in snapshot.ledger)
+    needed = finished
+    if finished and unfinished and capacity < saved.capacity():
+        needed += now.prompts_per_step
+    if needed > capacity:
+        raise CapacityError(
+            f"{bundle} holds {finished} finished groups and the buffer capacity is {capacity}; "
+            f"resume with buffer.capacity of at least {min(needed, saved.capacity())}, or with "
+            "--without-rows"
+        )
+
+
 async def load_plane(plan: ResumePlan | None, bootstrap: BootstrapPlane) -> PlaneReady:
     """Bring the rows of the plan into a store that nobody has used.
 
     Raises:
         PlaneTouchedError: somebody has; start a new store.
     """
+    if plan is not None:
+        require_stage(plan, ResumePlan, "load_plane")
     if plan is None or plan.plane_directory is None:
         await bootstrap.require_untouched()
     else:
@@ -251,6 +278,7 @@ async def connect_plane(
     Raises:
         InventoryError: a row of the index is not in the store.
     """
+    require_stage(ready, PlaneReady, "connect_plane")
     plane = await connect()
     indexed: set[str] = set()
     if ready.plan is not None:
@@ -275,6 +303,7 @@ async def restore_state(connected: PlaneConnected, state: RunState) -> Restored:
     Raises:
         InvariantError: what is restored contradicts itself; no pump was started.
     """
+    require_stage(connected, PlaneConnected, "restore_state")
     if state.plane is not connected.plane:
         raise MisuseError("the state is built on another plane than the one that was restored")
     plan = connected.ready.plan

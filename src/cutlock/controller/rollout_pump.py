@@ -293,6 +293,9 @@ class RolloutPump:
         """
         state = self._state
         for group_id in sorted(self._generating):
+            # The abort before has waited, and this group may have left generation meanwhile.
+            if group_id not in self._generating:
+                continue
             start_weight = state.ledger[group_id].start_weight or 0
             if not state.sampler.stale_in_flight(start_weight, version):
                 continue

@@ -66,7 +66,8 @@ class Permits:
         """Take places at once, for groups that a bundle brings; they must be free."""
         if self._held + count > self.capacity:
             raise InvariantError(
-                f"{count} places wanted and {self.capacity - self._held} of {self.capacity} free"
+                f"{count} places wanted and {self.capacity - self._held} of {self.capacity} free; "
+                f"raise buffer.capacity to {self._held + count}"
             )
         self._held += count
         self._freed = asyncio.Semaphore(self.capacity - self._held)

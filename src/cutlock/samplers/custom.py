@@ -132,9 +132,6 @@ async def _admit_unless_cut(
     tasks = {admit, cut, limit}
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if not admit.done() and not limit.done():
-            # The cut may have come in the very turn in which the gate opened.
-            await asyncio.sleep(0)
     finally:
         for task in tasks:
             task.cancel()

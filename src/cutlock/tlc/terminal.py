@@ -1,0 +1,75 @@
+"""The results of checking, as tables."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from cutlock.report.terminal import key_values, table
+from cutlock.tlc.check import Report
+from cutlock.tlc.doctor import Diagnosis
+from cutlock.tlc.mutants import MutantReport
+
+__all__ = ["show_diagnosis", "show_mutants", "show_report"]
+
+
+def show_report(console: Console, report: Report) -> None:
+    """Every model with what it has shown, and what was not as expected."""
+    rows = [
+        (
+            result.name,
+            result.got.value + (f": {result.property}" if result.property else ""),
+            "-" if result.distinct is None else f"{result.distinct:,}",
+            f"{result.seconds:.1f}",
+            "yes" if result.ok else "NO",
+        )
+        for result in report.models
+    ]
+    columns = ("model", "outcome", "distinct states", "seconds", "as expected")
+    console.print(table("Models", columns, rows))
+    failed = sum(not result.ok for result in report.models)
+    console.print(
+        f"{len(report.models)} models, {failed} not as expected. Java {report.java}; "
+        f"TLC {report.jar}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def show_mutants(console: Console, report: MutantReport) -> None:
+    """Every mutant, the promise that had to fall and the one that did."""
+    rows = [
+        (
+            mutant.name,
+            mutant.property or "none",
+            mutant.got,
+            mutant.length or "-",
+            f"{mutant.seconds:.1f}",
+            "yes" if mutant.ok else "NO",
+        )
+        for mutant in report.mutants
+    ]
+    columns = ("mutant", "expected to fall", "found", "length", "seconds", "as expected")
+    console.print(table("Mutants", columns, rows))
+    console.print(
+        f"{report.killed} of {report.total} mutants killed by the named promise; "
+        f"{report.harmless} of {len(report.mutants) - report.total} harmless ones survived.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def show_diagnosis(console: Console, found: Diagnosis) -> None:
+    """Where Java was looked for, and what is used."""
+    places = [
+        (place.source, f"{place.version} at {place.path}" if place.path else place.problem)
+        for place in found.tried
+    ]
+    console.print(key_values("Java, in the order of search", places))
+    values: list[tuple[str, object]] = [
+        ("Java", f"{found.java_version} at {found.java}" if found.java else "missing"),
+        ("jar", f"{found.jar} (from {found.jar_source})" if found.jar else "missing"),
+    ]
+    if found.jar:
+        known = "the pinned one" if found.jar_pinned else "not the pinned one"
+        values += [("build", found.jar_build), ("sha256", f"{found.jar_sha256}, {known}")]
+    console.print(key_values("Doctor", values))

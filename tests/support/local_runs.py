@@ -1,0 +1,291 @@
+"""Whole runs in one process and one thread, killed by looking at the disk.
+
+All that a killed process leaves is its disk. So a kill is a copy of the run directory, made
+while the runtime announces an action: the run itself goes on, one run gives the remains of a
+kill at every announcement, and each copy is resumed and audited by itself. With the file
+work on the loop's own thread, the copy is exact and every run is the same.
+
+The workers are arithmetic; the trainer notes what it was trained on, which is the witness
+that owes nothing to logs and ledgers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from cutlock.alphabet import Action
+from cutlock.audit import Audit, audit_run
+from cutlock.bundle.publication import latest
+from cutlock.controller.assembly import Parts, assemble, build_prompts
+from cutlock.controller.config import RunConfig, parse_config
+from cutlock.controller.core import Controller, RunReport
+from cutlock.controller.restore import ResumePlan, load_plane, verify_for_resume
+from cutlock.controller.run_directory import RunDirectory
+from cutlock.controller.save import RunIdentity
+from cutlock.errors import PlaneError, WorkerError
+from cutlock.events import EventLog
+from cutlock.plane.base import DataPlane, Fields
+from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore
+from cutlock.stops import NO_STOPS, StopPoints
+from cutlock.workers.base import POLICY_FILES, TRAINER_FILE, Prompt, Rollouts, StepReport
+from cutlock.workers.chain import FIRST_CHAIN, extend_chain
+
+T = TypeVar("T")
+
+
+def tiny_config(**changes: Any) -> RunConfig:
+    """Ten prompt occurrences in steps of two, saved at every step."""
+    raw: dict[str, Any] = {
+        "epochs": 2,
+        "prompts_per_step": 2,
+        "group_size": 2,
+        "sampler": {"name": "in_order"},
+        "checkpoint": {"every": 1},
+        "plane": {"kind": "memory"},
+        "task": {"prompts": 5, "length": 2, "vocabulary": 3},
+    }
+    for name, value in changes.items():
+        raw[name] = {**raw.get(name, {}), **value} if isinstance(value, dict) else value
+    return parse_config(raw)
+
+
+class LightTrainer:
+    """A `Trainer` whose policy is the list of what it was trained on."""
+
+    def __init__(self, plane: DataPlane) -> None:
+        self._plane = plane
+        self.steps: list[tuple[int, list[str]]] = []
+
+    async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
+        keys = [key for rows in groups.values() for key in rows]
+        rows = await self._plane.get(keys, ("reward", "advantage"))
+        assert len(rows["advantage"]) == len(keys)
+        self.steps.append((step, sorted(groups)))
+        return StepReport(0.0, 0.5, len(keys), len(groups), 0.0)
+
+    async def weights(self) -> object:
+        return len(self.steps)
+
+    async def save(self, directory: Path) -> None:
+        for name in POLICY_FILES:
+            (directory / name).write_text(json.dumps(self.steps if name == TRAINER_FILE else name))
+
+    async def load(self, directory: Path) -> None:
+        self.steps = [
+            (step, groups) for step, groups in json.loads((directory / TRAINER_FILE).read_text())
+        ]
+
+    async def chain(self) -> tuple[int, str]:
+        chain = FIRST_CHAIN
+        for step, groups in self.steps:
+            chain = extend_chain(chain, step, groups)
+        return sum(len(groups) for _, groups in self.steps), chain
+
+    async def close(self) -> None:
+        pass
+
+    @property
+    def trained(self) -> Counter[str]:
+        return Counter(group for _, groups in self.steps for group in groups)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What goes wrong in every start of a run."""
+
+    failing: frozenset[str] = frozenset()
+    """Prompts whose generation always fails."""
+    slow: frozenset[str] = frozenset()
+    """Prompts whose generation takes longer than several steps."""
+    broken_puts: frozenset[int] = frozenset()
+    """Numbers of the puts of rollouts, from 1, that fail after they have stored their rows."""
+
+
+class LightGenerator:
+    """A `Generator` of constant rows; groups take different numbers of turns of the loop."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        self._trouble = trouble
+
+    async def generate(self, prompt: Prompt, *, group_size: int, seed: int) -> Rollouts:
+        for _ in range(300 if prompt.prompt_id in self._trouble.slow else seed % 7):
+            await asyncio.sleep(0)
+        if prompt.prompt_id in self._trouble.failing:
+            raise WorkerError(f"no rollout of {prompt.prompt_id}")
+        rewards = [float(sibling % 2) for sibling in range(group_size)]
+        fields = {
+            "prompt": [torch.tensor(prompt.tokens) for _ in rewards],
+            "response": [torch.tensor([1]) for _ in rewards],
+            "logprobs": [torch.tensor([0.0]) for _ in rewards],
+            "reward": [torch.tensor([reward]) for reward in rewards],
+        }
+        return Rollouts(fields, rewards)
+
+    async def load_weights(self, weights: object, version: int) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+class BrokenPlane(MemoryPlane):
+    """A plane some of whose first puts of a row fail when they have stored it."""
+
+    def __init__(self, store: MemoryStore, broken: frozenset[int]) -> None:
+        super().__init__(store)
+        self._broken = broken
+        self._puts = 0
+
+    async def put(self, keys: Sequence[str], fields: Fields) -> None:
+        await super().put(keys, fields)
+        self._puts += "reward" in fields
+        if "reward" in fields and self._puts in self._broken:
+            raise PlaneError(f"put number {self._puts} is broken")
+
+
+class OneThread(ThreadPoolExecutor):
+    """Runs what it is given at once, in the thread that asks."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def in_one_thread(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_default_executor(OneThread())
+        return runner.run(work)
+
+
+@dataclass
+class Run:
+    """A run directory, and what goes wrong in every start in it."""
+
+    directory: RunDirectory
+    trouble: Trouble = Trouble()
+    trainer: LightTrainer = field(init=False)
+    """Of the last start."""
+
+    @classmethod
+    def create(cls, root: Path, config: RunConfig, trouble: Trouble = Trouble()) -> Run:
+        directory = RunDirectory(root)
+        directory.create(config, build_prompts(config))
+        return cls(directory, trouble)
+
+    @property
+    def root(self) -> Path:
+        return self.directory.root
+
+    def copy(self, root: Path) -> Run:
+        """The run as a kill at this instant would leave it."""
+        shutil.copytree(self.root, root)
+        return Run(RunDirectory(root), self.trouble)
+
+    def first(self, config: RunConfig, stops: StopPoints = NO_STOPS) -> RunReport:
+        return in_one_thread(self._run(config, None, stops))
+
+    def plan(
+        self, bundle: str | None = None, config: RunConfig | None = None, *, with_rows: bool = True
+    ) -> ResumePlan:
+        path = self.root / bundle if bundle else latest(self.root, self.directory.facts().run_id)
+        return verify_for_resume(path, build_prompts, config, with_rows=with_rows)
+
+    def resume(self, plan: ResumePlan | None = None, stops: StopPoints = NO_STOPS) -> None:
+        """Go on to the end; nothing is launched if the bundle is the end."""
+        plan = plan or self.plan()
+        if not plan.finished:
+            in_one_thread(self._run(plan.config, plan, stops))
+
+    def audit(self) -> Audit:
+        return audit_run(self.directory)
+
+    async def _build(
+        self, config: RunConfig, plan: ResumePlan | None, stops: StopPoints
+    ) -> tuple[Controller, EventLog]:
+        bootstrap = MemoryBootstrap(None, units=config.plane.units)
+        ready = await load_plane(plan, bootstrap)
+
+        async def connect() -> DataPlane:
+            return BrokenPlane(bootstrap.store, self.trouble.broken_puts)
+
+        self.trainer = LightTrainer(MemoryPlane(bootstrap.store))
+        if plan is not None:
+            await self.trainer.load(plan.policy_directory)
+        incarnation = self.directory.next_incarnation()
+        turns = itertools.count()
+        events = EventLog(self.directory.log_path(incarnation), lambda: float(next(turns)))
+        parts = Parts(
+            config=config,
+            prompts=build_prompts(config),
+            connect=connect,
+            trainer=self.trainer,
+            generator=LightGenerator(self.trouble),
+            identity=RunIdentity(self.directory.facts().run_id, incarnation),
+            root=self.root,
+            events=events,
+            stops=stops,
+        )
+        return await assemble(ready, parts), events
+
+    async def _run(
+        self, config: RunConfig, plan: ResumePlan | None, stops: StopPoints
+    ) -> RunReport:
+        controller, events = await self._build(config, plan, stops)
+        try:
+            return await controller.run()
+        finally:
+            events.close()
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A run as a kill at an announcement leaves it."""
+
+    number: int
+    """Of the announcement, from 1."""
+    action: Action
+    run: Run
+
+
+class Camera:
+    """Copies a run at announcements, and lets everything go on.
+
+    Args:
+        wanted: whether to copy at an announcement: its number, its action, and how often
+            that action was announced before.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        copies: Path,
+        wanted: Callable[[int, Action, int], bool] = lambda number, action, before: True,
+    ) -> None:
+        self._run = run
+        self._copies = copies
+        self._wanted = wanted
+        self.announced: list[Action] = []
+        self.kills: list[Kill] = []
+
+    async def reach(self, action: Action, /, **where: object) -> None:
+        before = self.announced.count(action)
+        self.announced.append(action)
+        number = len(self.announced)
+        if self._wanted(number, action, before):
+            copy = self._run.copy(self._copies / f"{number}-{action.snake}")
+            self.kills.append(Kill(number, action, copy))

@@ -1,0 +1,350 @@
+"""A run is killed wherever it announces an action, resumed from its disk alone, and audited."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cutlock.alphabet import Action
+from cutlock.audit import Audit
+from cutlock.bundle.publication import latest
+from cutlock.controller.assembly import build_prompts
+from cutlock.controller.config import RunConfig
+from cutlock.controller.local import build_local
+from cutlock.controller.restore import verify_for_resume
+from cutlock.controller.run_directory import RunDirectory
+from cutlock.errors import BundleNotFoundError
+from cutlock.events import EventLog
+from cutlock.samplers import SAMPLER_NAMES
+from cutlock.stops import NO_STOPS, StopPoints
+from tests.support.local_runs import Camera, Run, Trouble, in_one_thread, tiny_config
+
+PROMPTS = [prompt.prompt_id for prompt in build_prompts(tiny_config())]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A configuration with what goes wrong in it; `same_steps` if every resume trains alike."""
+
+    name: str
+    changes: dict[str, Any]
+    trouble: Trouble = field(default_factory=Trouble)
+    same_steps: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def config(self) -> RunConfig:
+        return tiny_config(**{"checkpoint": {"every": 2, "keep": 2}, **self.changes})
+
+    def create(self, root: Path) -> Run:
+        return Run.create(root, self.config, self.trouble)
+
+
+SAMPLERS = [
+    Situation(name, {"sampler": {"name": name}}, same_steps=name == "in_order")
+    for name in SAMPLER_NAMES
+]
+FAILING = {
+    "buffer": {"spare_prompts": 2},
+    "failures": {"attempts": 2, "drop_budget": 4},
+}
+TROUBLES = [
+    *(
+        Situation(
+            f"{name} with spares and failures",
+            {**FAILING, "sampler": {"name": name}},
+            Trouble(failing=frozenset(PROMPTS[1:2])),
+        )
+        for name in SAMPLER_NAMES
+    ),
+    Situation(
+        "drops without spares",
+        {"failures": {"attempts": 1, "drop_budget": 4}},
+        Trouble(failing=frozenset(PROMPTS[:2])),
+    ),
+    Situation("no rows", {"checkpoint": {"every": 2, "rows": False}}, same_steps=True),
+    Situation(
+        "stale in flight",
+        {"sampler": {"name": "windowed", "window": 0}, "buffer": {"capacity": 6}},
+        Trouble(slow=frozenset(PROMPTS[:1])),
+    ),
+    Situation(
+        "broken puts",
+        {"failures": {"attempts": 3}},
+        Trouble(broken_puts=frozenset({2, 3, 6})),
+        same_steps=True,
+    ),
+]
+SITUATIONS = [*SAMPLERS, *TROUBLES]
+
+NEVER_ANNOUNCED = frozenset(
+    {
+        Action.BEGIN_RUN,
+        Action.START_PUMPS,
+        Action.END_RUN,
+        Action.FILL_SPARE_POOL,
+        Action.RAISE_EPOCH,
+        Action.OPEN_GATE,
+        Action.BEGIN_COMMIT,
+        Action.FAIL_GROUP,
+        Action.SUBSTITUTE_GROUP,
+        Action.RAISE_VERSION,
+        Action.OPEN_CUT,
+        Action.CLOSE_CUT,
+        Action.FAIL_SAVE,
+        Action.VERIFY_BUNDLE,
+        Action.LOAD_PLANE,
+        Action.CONNECT_PLANE,
+    }
+)
+"""Recorded in the same breath as another action, or of no state that a kill could keep."""
+
+
+class Undisturbed:
+    """What a situation does when nobody kills it."""
+
+    def __init__(self, situation: Situation, root: Path) -> None:
+        run = situation.create(root)
+        camera = Camera(run, root, lambda number, action, before: False)
+        run.first(situation.config, camera)
+        assert_all_accounted(run.audit(), restarts=0)
+        assert_trained(run)
+        self.announced = camera.announced
+        self.steps = run.trainer.steps
+
+
+def assert_all_accounted(audit: Audit, *, restarts: int) -> None:
+    assert audit.problems == ()
+    assert audit.ok
+    assert (audit.lost, audit.trained_twice, audit.pending, audit.unread) == (0, 0, 0, 0)
+    assert audit.trained_once + audit.dropped == audit.prompts == 2 * len(PROMPTS)
+    assert {key for key, fate in audit.fates.items() if fate == "dropped"} == {*audit.drop_reasons}
+    assert all(audit.drop_reasons.values())
+    assert audit.restarts == restarts
+
+
+def assert_trained(run: Run) -> None:
+    """The audit's account is what the trainer itself has been trained on."""
+    trained = [key for key, fate in run.audit().fates.items() if fate == "trained"]
+    assert run.trainer.trained == Counter(trained)
+
+
+def resume_to_the_end(run: Run, situation: Situation, steps: list[tuple[int, list[str]]]) -> None:
+    """Audit what a kill left, resume, audit again."""
+    left = run.audit()
+    assert left.problems == ()
+    assert (left.lost, left.trained_twice) == (0, 0)
+    assert left.trained_once + left.dropped + left.pending + left.unread == left.prompts
+    try:
+        plan = run.plan()
+    except BundleNotFoundError:
+        assert (left.bundles, left.steps, left.unread) == ((), 0, left.prompts)
+        return
+    run.resume(plan)
+    assert_all_accounted(run.audit(), restarts=left.restarts + (not plan.finished))
+    if not plan.finished:
+        assert_trained(run)
+        if situation.same_steps:
+            assert run.trainer.steps == steps
+
+
+def representative(announced: list[Action]) -> set[int]:
+    """Of each action the first announcement, the first with a bundle, a middle one, the last."""
+    bundle = announced.index(Action.PRUNE_BUNDLES) + 1
+    chosen: set[int] = set()
+    for action in {*announced}:
+        numbers = [number for number, one in enumerate(announced, 1) if one is action]
+        later = [number for number in numbers if number >= bundle] or numbers
+        chosen |= {numbers[0], later[0], later[len(later) // 2], later[-1]}
+    return chosen
+
+
+def kill_everywhere(situation: Situation, root: Path, numbers: Iterable[int] | None) -> None:
+    undisturbed = Undisturbed(situation, root / "undisturbed")
+    wanted = {*(numbers or range(1, len(undisturbed.announced) + 1))}
+    run = situation.create(root / "run")
+    camera = Camera(run, root, lambda number, action, before: number in wanted)
+    run.first(situation.config, camera)
+    assert camera.announced == undisturbed.announced
+    assert {kill.number for kill in camera.kills} == wanted
+    for kill in camera.kills:
+        resume_to_the_end(kill.run, situation, undisturbed.steps)
+
+
+def plain_and_troubled(marks: Any = ()) -> list[Any]:
+    return [pytest.param(situation, id=str(situation), marks=marks) for situation in SITUATIONS]
+
+
+@pytest.mark.parametrize("situation", plain_and_troubled())
+def test_a_kill_at_any_action_loses_and_repeats_nothing(
+    ram_path: Path, situation: Situation
+) -> None:
+    announced = Undisturbed(situation, ram_path / "first").announced
+    kill_everywhere(situation, ram_path, representative(announced))
+
+
+@pytest.mark.parametrize("situation", plain_and_troubled(pytest.mark.long))
+def test_a_kill_at_any_announcement_loses_and_repeats_nothing(
+    ram_path: Path, situation: Situation
+) -> None:
+    kill_everywhere(situation, ram_path, None)
+
+
+def test_the_situations_announce_every_action_that_the_runtime_announces(ram_path: Path) -> None:
+    announced: set[Action] = set()
+    for situation in SITUATIONS:
+        run = situation.create(ram_path / situation.name)
+        camera = Camera(run, ram_path, lambda number, action, before: False)
+        run.first(situation.config, camera)
+        announced |= {*camera.announced}
+    resumed = SITUATIONS[0].create(ram_path / "resumed")
+    camera = Camera(resumed, ram_path, lambda number, action, before: number == 60)
+    resumed.first(SITUATIONS[0].config, camera)
+    again = Camera(camera.kills[0].run, ram_path, lambda number, action, before: False)
+    camera.kills[0].run.resume(stops=again)
+    assert announced | {*again.announced} == {*Action} - NEVER_ANNOUNCED
+
+
+def test_a_kill_at_any_announcement_of_a_restore_changes_nothing(ram_path: Path) -> None:
+    situation = TROUBLES[0]
+    run = situation.create(ram_path / "run")
+    first = Camera(
+        run,
+        ram_path / "first",
+        lambda number, action, before: (action, before) == (Action.TRAIN_STEP, 3),
+    )
+    run.first(situation.config, first)
+    (killed,) = first.kills
+    bundle = killed.run.plan().bundle.name
+    second = Camera(
+        killed.run,
+        ram_path / "second",
+        lambda number, action, before: action.startswith("Restore"),
+    )
+    killed.run.resume(stops=second)
+    assert len(second.kills) == 4
+    for kill in second.kills:
+        assert kill.run.plan().bundle.name == bundle
+        assert kill.run.audit().restarts == 1
+        resume_to_the_end(kill.run, situation, [])
+        assert kill.run.audit().restarts == 2
+
+
+SCHEDULES = 100
+
+
+def test_kills_in_a_row_lose_and_repeat_nothing(ram_path: Path) -> None:
+    chance = random.Random(20240)
+    restarted = Counter[int]()
+    for number in range(SCHEDULES):
+        situation = SITUATIONS[number % len(SITUATIONS)]
+        run = situation.create(ram_path / str(number))
+        for start in range(2):
+            at = chance.randint(30 if start == 0 else 1, 80)
+            camera = Camera(
+                run,
+                ram_path / f"{number}-{start}",
+                lambda number, action, before, at=at: number == at,
+            )
+            if start == 0:
+                run.first(situation.config, camera)
+            elif not run.plan().finished:
+                run.resume(stops=camera)
+            run = camera.kills[0].run if camera.kills else run
+        resume_to_the_end(run, situation, [])
+        restarted[run.audit().restarts] += 1
+    assert restarted[2] > SCHEDULES // 2
+
+
+# The same with the shipped workers, and with a controller that dies of an exception.
+
+
+class Killed(BaseException):
+    """Nothing in the runtime knows it."""
+
+
+class Dies:
+    """Raises at the n-th announcement of an action."""
+
+    def __init__(self, action: Action, count: int) -> None:
+        self._action = action
+        self._left = count
+
+    async def reach(self, action: Action, /, **where: object) -> None:
+        if action is self._action:
+            self._left -= 1
+            if not self._left:
+                raise Killed
+
+
+@pytest.fixture
+def one_torch_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def start_shipped(directory: RunDirectory, config: RunConfig, stops: StopPoints) -> None:
+    async def run() -> None:
+        bundles = [*directory.root.glob("step_*")]
+        plan = verify_for_resume(latest(directory.root), build_prompts) if bundles else None
+        log = EventLog(directory.log_path(directory.next_incarnation()))
+        try:
+            controller = await build_local(directory, config, plan, events=log, stops=stops)
+            await controller.run()
+        finally:
+            log.close()
+
+    in_one_thread(run())
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+@pytest.mark.parametrize(
+    ("sampler", "action"),
+    [
+        ("windowed", Action.COMMIT_GROUP),
+        ("ready_first", Action.TRAIN_STEP),
+        ("weight_fifo", Action.SAVE_PLANE),
+        ("in_order", Action.PUBLISH_BUNDLE),
+    ],
+)
+def test_the_shipped_workers_come_back_from_a_failure_as_from_a_kill(
+    ram_path: Path, sampler: str, action: Action
+) -> None:
+    config = tiny_config(sampler={"name": sampler})
+    directory = RunDirectory(ram_path / "run")
+    directory.create(config, build_prompts(config))
+    with pytest.raises(Killed):
+        start_shipped(directory, config, Dies(action, 3))
+    run = Run(directory)
+    assert run.audit().ended == "Killed: "
+    assert run.audit().problems == ()
+    start_shipped(directory, config, NO_STOPS)
+    assert_all_accounted(run.audit(), restarts=1)
+
+
+@pytest.mark.parametrize("situation", [SAMPLERS[3], TROUBLES[0]], ids=str)
+def test_a_failure_at_any_action_loses_and_repeats_nothing(
+    ram_path: Path, situation: Situation
+) -> None:
+    undisturbed = Undisturbed(situation, ram_path / "undisturbed")
+    announced = undisturbed.announced
+    bundle = announced.index(Action.PRUNE_BUNDLES)
+    for action in sorted({*announced[bundle:]}):
+        run = situation.create(ram_path / action.snake)
+        with pytest.raises(Killed):
+            run.first(situation.config, Dies(action, announced[:bundle].count(action) + 1))
+        ended = run.audit().ended
+        assert ended is not None
+        assert ended.startswith("Killed")
+        resume_to_the_end(run, situation, undisturbed.steps)
