@@ -197,7 +197,7 @@ def during(mutation: Mutation, point: Action) -> Attack:
 
     async def attack(rig: Rig) -> None:
         run, bundle = await meet(rig, mutation, point, inside)
-        await rig.check_resume(run, bundle)
+        await rig.check_resume(run, bundle, lost=mutation.lost_anyway, audited=not mutation.foreign)
 
     return attack
 
@@ -245,7 +245,7 @@ async def trained_once_after_a_restore(rig: Rig) -> None:
     await run.crash()
     resumed = await rig.resume(bundle)
     await resumed.finish()
-    rig.check_end(resumed)
+    rig.check_end(resumed, audited=False)
 
 
 async def altered_rows(rig: Rig) -> None:

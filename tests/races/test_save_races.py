@@ -10,8 +10,18 @@ import pytest
 
 from cutlock.alphabet import Action
 from cutlock.records import Phase
-from tests.support.checks import assert_quiet_window, trained_per_step
-from tests.support.mutations import ADMISSION, ADVANCE, COMMIT, MUTATIONS, READS, Mutation, meet
+from tests.support.checks import assert_quiet_window, groups_of, trained_per_step
+from tests.support.mutations import (
+    ADMISSION,
+    ADVANCE,
+    COMMIT,
+    MUTATIONS,
+    READS,
+    STALE,
+    Mutation,
+    meet,
+    stale_in_flight,
+)
 from tests.support.rig import Incarnation, Rig
 from tests.support.samplers import AdmitOnly
 from tests.support.scripted import Hold
@@ -53,7 +63,9 @@ async def change_in_the_window(rig: Rig, mutation: Mutation, point: Action) -> N
     assert_quiet_window(run.log.records)
     closed = await run.logged(Action.CLOSE_CUT, step=1)
     await run.logged(mutation.action, after=closed.seq)
-    await rig.check_resume(run, bundle, rows)
+    await rig.check_resume(
+        run, bundle, rows, lost=mutation.lost_anyway, audited=not mutation.foreign
+    )
 
 
 @pytest.mark.parametrize("mutation", [m for m in MUTATIONS if not m.foreign], ids=str)
@@ -309,21 +321,28 @@ async def test_a_put_that_is_cancelled_in_a_store_that_does_not_answer_leaves_no
 async def test_a_group_that_is_committed_while_another_is_aborted_is_left_alone(
     rig: Rig,
 ) -> None:
-    rig.configure(sampler={"name": "windowed", "window": 3})
+    rig.configure(**STALE)
     first, second = sorted(rig.batch(1))
-    run = await rig.run_to(1)
-    for group in (first, second):
-        await run.logged(Action.LAUNCH_GROUP, group=group)
-    await run.quiet()
+    scripts = []
+
+    async def prepare(run: Incarnation) -> None:
+        scripts.append(stale_in_flight(run))
+        await anext(scripts[0])
+
+    run = await rig.run_to(1, prepare)
+    await anext(scripts[0])
+    await scripts[0].aclose()
     hold = run.holds.hold(Action.ABORT_STALE, group=first)
-    run.spawn(run.rollouts.abort_stale(run.state.version.value + 9))
+    run.spawn(run.rollouts.abort_stale(run.state.version.value))
     await run.at(hold)
     run.generator.finish(second)
     await run.logged(Action.COMMIT_GROUP, group=second)
     hold.release()
     await run.others()
     await run.finish()
-    rig.check_end(run, lost=1)
+    assert groups_of(run.log.records, Action.ABORT_STALE) == [first]
+    assert groups_of(run.log.records, Action.EVICT_GROUPS) == [second]
+    rig.check_end(run, lost=2)
 
 
 # The fault that all this is about.

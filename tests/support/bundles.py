@@ -101,6 +101,8 @@ def sample_info(cut: Snapshot, run_id: str = "run", **changes: Any) -> TrainingI
         plane=PLANE,
         config=config,
         config_digest=digest_of(config),
+        data_set="sample",
+        data_set_digest="d" * 64,
         packages={"torch": "2.13"},
     )
     return msgspec.structs.replace(info, **changes)

@@ -31,6 +31,8 @@ class Mutation:
     """To the configuration."""
     lost: int = 0
     """Prompts that it drops on purpose."""
+    lost_anyway: int = 0
+    """Prompts that are dropped as well when it has not happened, because they are stale."""
     foreign: bool = False
     """Made by a task of the test, after which the run itself cannot go on."""
 
@@ -102,13 +104,24 @@ async def _drop(run: Incarnation) -> AsyncGenerator[None]:
     yield
 
 
-async def _stale_abort(run: Incarnation) -> AsyncGenerator[None]:
+async def stale_in_flight(run: Incarnation) -> AsyncGenerator[None]:
+    """The second batch begins to be generated when its weights are too old already.
+
+    Held before its launch, it is not seen by the watchdog that runs with the weight sync.
+    """
+    launch = [run.holds.hold(Action.LAUNCH_GROUP, group=g) for g in run.rig.batch(1)]
     yield
-    for group in run.rig.batch(1):
+    for hold, group in zip(launch, run.rig.batch(1), strict=True):
+        hold.release()
         await run.logged(Action.LAUNCH_GROUP, group=group)
     await run.quiet()
     yield
-    run.spawn(run.rollouts.abort_stale(run.state.version.value + 9))
+
+
+async def _stale_abort(run: Incarnation) -> AsyncGenerator[None]:
+    async for _ in stale_in_flight(run):
+        yield
+    run.spawn(run.rollouts.abort_stale(run.state.version.value))
     yield
 
 
@@ -171,13 +184,19 @@ SUBSTITUTE = Mutation(
 DROP = Mutation(
     "drop without a spare", "drop", Action.DROP_GROUP, _drop, {"failures": FAILS}, lost=1
 )
+STALE = {
+    "sampler": {"name": "windowed", "window": 0},
+    "task": {"prompts": 4},
+    "buffer": {"capacity": 4},
+}
 STALE_ABORT = Mutation(
     "stale abort",
     "stale_abort",
     Action.ABORT_STALE,
     _stale_abort,
-    {"sampler": {"name": "windowed", "window": 3}},
+    STALE,
     lost=2,
+    lost_anyway=2,
 )
 EVICT = Mutation("eviction", "evict", Action.EVICT_GROUPS, _foreign("evict"), foreign=True)
 SELECT = Mutation("selection", "select", Action.SELECT_GROUPS, _foreign("select"), foreign=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from cutlock.controller.local import build_local
 from cutlock.controller.restore import verify_for_resume
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleNotFoundError
-from cutlock.events import EventLog
 from cutlock.samplers import SAMPLER_NAMES
 from cutlock.stops import NO_STOPS, StopPoints
 from tests.support.local_runs import Camera, Run, Trouble, in_one_thread, tiny_config
@@ -157,25 +156,31 @@ def resume_to_the_end(run: Run, situation: Situation, steps: list[tuple[int, lis
             assert run.trainer.steps == steps
 
 
-def representative(announced: list[Action]) -> set[int]:
-    """Of each action the first announcement, the first with a bundle, a middle one, the last."""
-    bundle = announced.index(Action.PRUNE_BUNDLES) + 1
-    chosen: set[int] = set()
+Point = tuple[Action, int]
+"""An action, and how often it was announced before."""
+
+
+def representative(announced: list[Action]) -> set[Point]:
+    """Of each action the first announcement, the first with a bundle, and the last."""
+    bundle = announced.index(Action.PRUNE_BUNDLES)
+    chosen: set[Point] = set()
     for action in {*announced}:
-        numbers = [number for number, one in enumerate(announced, 1) if one is action]
-        later = [number for number in numbers if number >= bundle] or numbers
-        chosen |= {numbers[0], later[0], later[len(later) // 2], later[-1]}
+        before, in_all = announced[:bundle].count(action), announced.count(action)
+        chosen |= {(action, 0), (action, min(before, in_all - 1)), (action, in_all - 1)}
     return chosen
 
 
-def kill_everywhere(situation: Situation, root: Path, numbers: Iterable[int] | None) -> None:
+def kill_everywhere(situation: Situation, root: Path, *, every_announcement: bool) -> None:
     undisturbed = Undisturbed(situation, root / "undisturbed")
-    wanted = {*(numbers or range(1, len(undisturbed.announced) + 1))}
+    points = None if every_announcement else representative(undisturbed.announced)
     run = situation.create(root / "run")
-    camera = Camera(run, root, lambda number, action, before: number in wanted)
+    camera = Camera(
+        run,
+        root / "killed",
+        lambda number, action, before: points is None or (action, before) in points,
+    )
     run.first(situation.config, camera)
-    assert camera.announced == undisturbed.announced
-    assert {kill.number for kill in camera.kills} == wanted
+    assert {kill.action for kill in camera.kills} == {*undisturbed.announced}
     for kill in camera.kills:
         resume_to_the_end(kill.run, situation, undisturbed.steps)
 
@@ -188,15 +193,14 @@ def plain_and_troubled(marks: Any = ()) -> list[Any]:
 def test_a_kill_at_any_action_loses_and_repeats_nothing(
     ram_path: Path, situation: Situation
 ) -> None:
-    announced = Undisturbed(situation, ram_path / "first").announced
-    kill_everywhere(situation, ram_path, representative(announced))
+    kill_everywhere(situation, ram_path, every_announcement=False)
 
 
 @pytest.mark.parametrize("situation", plain_and_troubled(pytest.mark.long))
 def test_a_kill_at_any_announcement_loses_and_repeats_nothing(
     ram_path: Path, situation: Situation
 ) -> None:
-    kill_everywhere(situation, ram_path, None)
+    kill_everywhere(situation, ram_path, every_announcement=True)
 
 
 def test_the_situations_announce_every_action_that_the_runtime_announces(ram_path: Path) -> None:
@@ -245,6 +249,7 @@ SCHEDULES = 100
 def test_kills_in_a_row_lose_and_repeat_nothing(ram_path: Path) -> None:
     chance = random.Random(20240)
     restarted = Counter[int]()
+    steps = [Undisturbed(one, ram_path / one.name).steps for one in SITUATIONS]
     for number in range(SCHEDULES):
         situation = SITUATIONS[number % len(SITUATIONS)]
         run = situation.create(ram_path / str(number))
@@ -260,7 +265,7 @@ def test_kills_in_a_row_lose_and_repeat_nothing(ram_path: Path) -> None:
             elif not run.plan().finished:
                 run.resume(stops=camera)
             run = camera.kills[0].run if camera.kills else run
-        resume_to_the_end(run, situation, [])
+        resume_to_the_end(run, situation, steps[number % len(SITUATIONS)])
         restarted[run.audit().restarts] += 1
     assert restarted[2] > SCHEDULES // 2
 
@@ -298,12 +303,8 @@ def start_shipped(directory: RunDirectory, config: RunConfig, stops: StopPoints)
     async def run() -> None:
         bundles = [*directory.root.glob("step_*")]
         plan = verify_for_resume(latest(directory.root), build_prompts) if bundles else None
-        log = EventLog(directory.log_path(directory.next_incarnation()))
-        try:
-            controller = await build_local(directory, config, plan, events=log, stops=stops)
-            await controller.run()
-        finally:
-            log.close()
+        controller = await build_local(directory, config, plan, stops=stops)
+        await controller.run()
 
     in_one_thread(run())
 

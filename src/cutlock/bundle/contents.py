@@ -97,6 +97,10 @@ class TrainingInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     config: dict[str, Any]
     config_digest: str
     """`digest_of(config)`."""
+    data_set: str
+    """The data set in words: name and number of prompts."""
+    data_set_digest: str
+    """Over all its prompts in order: the loader's position means nothing in another one."""
     packages: dict[str, str]
     """Package name to version."""
 

@@ -176,7 +176,7 @@ def verify_for_resume(
     now = config or saved
     rows = with_rows and info.rows
     require_resumable(saved, now, with_rows=rows)
-    _require_same_prompts(snapshot, prompts(saved), prompts(now))
+    _require_same_prompts(info, prompts(now))
     if not rows:
         snapshot = msgspec.structs.replace(
             snapshot, ledger=(*given_back(snapshot.index), *snapshot.ledger), index=()
@@ -212,24 +212,14 @@ def _with_way_out(error: BundleCorruptError, bundle: Path) -> BundleCorruptError
     return BundleCorruptError(f"{error}; no other bundle in {bundle.parent} verifies", bundle)
 
 
-def _require_same_prompts(snapshot: Snapshot, saved: PromptSet, now: PromptSet) -> None:
-    if saved.digest != now.digest:
+def _require_same_prompts(info: TrainingInfo, now: PromptSet) -> None:
+    if info.data_set_digest != now.digest:
         raise ConfigMismatchError(
-            f"the data set was {saved.name!r} ({len(saved)} prompts, digest "
-            f"{saved.digest[:16]}) when the bundle was saved and is {now.name!r} ({len(now)} "
-            f"prompts, digest {now.digest[:16]}) now; its position means nothing in another "
-            "data set, so use the saved one"
+            f"the data set was {info.data_set} (digest {info.data_set_digest[:16]}) when the "
+            f"bundle was saved and is {now.name}, {len(now)} prompts (digest "
+            f"{now.digest[:16]}) now; its position means nothing in another data set, so use "
+            "the saved one"
         )
-    owned = [*snapshot.spare_pool]
-    owned += [record.occurrence for record in snapshot.ledger]
-    owned += [entry.occurrence for entry in snapshot.index]
-    for occurrence in owned:
-        prompt = now.by_id(occurrence.prompt_id)
-        if prompt.digest != occurrence.digest:
-            raise ConfigMismatchError(
-                f"prompt {occurrence.prompt_id!r} had the digest {occurrence.digest} when the "
-                f"bundle was saved and has {prompt.digest} now; use the saved data set"
-            )
 
 
 def _require_places(bundle: Path, snapshot: Snapshot, saved: RunConfig, now: RunConfig) -> None:

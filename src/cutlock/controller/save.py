@@ -217,6 +217,8 @@ class Saver:
             plane=state.plane.info if rows else None,
             config=state.config.plain(),
             config_digest=state.config.digest,
+            data_set=f"{state.prompts.name}, {len(state.prompts)} prompts",
+            data_set_digest=state.prompts.digest,
             packages=package_versions(),
         )
         await state.stops.reach(Action.WRITE_SIDECARS, step=step)

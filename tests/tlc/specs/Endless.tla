@@ -1,8 +1,9 @@
 ------------------------------ MODULE Endless -------------------------------
-EXTENDS Integers
+(* Never done, and in need of more memory at every step.                     *)
+EXTENDS Integers, Sequences
 
 VARIABLE x
 
-Init == x = 0
-Next == x' = x + 1
+Init == x = <<0>>
+Next == x' = x \o x
 =============================================================================

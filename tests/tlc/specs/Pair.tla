@@ -1,5 +1,5 @@
 -------------------------------- MODULE Pair --------------------------------
-(* Two switches; `Tank` style bookkeeping is left out: one variable only.    *)
+(* Two switches; a specification with one variable.                           *)
 EXTENDS Integers
 
 VARIABLE on
