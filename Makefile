@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 SAMPLER ?= in_order
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long lint format clean
+.PHONY: help setup demo check test test-fast test-long lint format clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ setup: $(READY) ## Make the virtual environment in .venv
 
 demo: $(READY) ## Train, kill the controller three times, resume, audit (SAMPLER=all for all four)
 	$(BIN)/cutlock demo --sampler $(SAMPLER)
+
+check: $(READY) ## Check the protocol with TLC: the models, then the mutants that must fall
+	$(BIN)/cutlock check
+	$(BIN)/cutlock mutants
 
 test: lint ## Run the linters and the whole test suite, real Ray and TransferQueue included
 	$(BIN)/python -m pytest -m 'not long'

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import msgspec
 
+from cutlock.alphabet import Action
 from cutlock.audit import Audit, audit_run
 from cutlock.controller.config import RunConfig
 from cutlock.controller.metrics import read_metrics
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import ConfigError, CutlockError
+from cutlock.events import read_log
 
 __all__ = ["DEMO_CONFIG", "DEMO_KILLS", "DemoReport", "Start", "run_demo"]
 
@@ -75,6 +77,7 @@ def run_demo(
     config_path = out / "config.toml"
     config_path.write_text(_to_toml(raw))
     run = out / "run"
+    directory = RunDirectory(run)
     starts = []
     for number, kill in enumerate([*kills, None], 1):
         command = (
@@ -83,8 +86,10 @@ def run_demo(
         command += ["--json", str(out / f"start-{number}.json")]
         command += ["--kill-at", kill] if kill else []
         show(f"{sampler}, start {number} of {len(kills) + 1}", f"SIGKILL at {kill}" if kill else "")
-        starts.append(_start(command, kill, out / f"start-{number}.log"))
-    directory = RunDirectory(run)
+        output = out / f"start-{number}.log"
+        starts.append(_start(command, kill, output))
+        if kill:
+            _require_killed(directory, number, kill, output)
     return DemoReport(sampler, tuple(starts), *_rewards(directory), audit_run(directory))
 
 
@@ -112,6 +117,17 @@ def _start(command: list[str], kill: str | None, output: Path) -> Start:
         )
     ended = "killed" if kill else "finished"
     return Start(command[0], kill, ended, time.monotonic() - began)
+
+
+def _require_killed(directory: RunDirectory, number: int, kill: str, output: Path) -> None:
+    """A killed controller leaves a log without an end; a start that failed does not count."""
+    path = directory.log_path(number)
+    actions = [record.action for record in read_log(path)] if path.exists() else []
+    if Action.START_PUMPS not in actions or actions[-1] == Action.END_RUN:
+        raise CutlockError(
+            f"start {number} ended before it came to {kill}; its output is in {output} and its "
+            f"event log is {path}"
+        )
 
 
 def _rewards(run: RunDirectory) -> tuple[float | None, float | None]:

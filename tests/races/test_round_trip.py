@@ -350,7 +350,11 @@ CHANGED = {
         "sampler.name was 'in_order' .* and is 'ready_first' now",
     ),
     "seed": ({"seed": 1}, ConfigMismatchError, "seed was 0 .* and is 1 now"),
-    "data set": ({"task": {"prompts": 9}}, ConfigMismatchError, "the data set was .* and is .*9 prompts"),
+    "data set": (
+        {"task": {"prompts": 9}},
+        ConfigMismatchError,
+        "the data set was .* and is .*9 prompts",
+    ),
     "units": ({"plane": {"units": 3}}, ConfigMismatchError, "plane.units was 2 .* and is 3 now"),
 }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -315,34 +317,76 @@ async def test_a_put_that_is_cancelled_in_a_store_that_does_not_answer_leaves_no
     await rig.check_resume(run, bundle)
 
 
-# A stale abort against a commit.
+# What is stale, against commits and requests for a save.
+
+
+@contextlib.asynccontextmanager
+async def two_stale_groups(rig: Rig, **changes: Any) -> AsyncIterator[Incarnation]:
+    """A run whose second batch is being generated and is too old already, and nothing else."""
+    rig.configure(**STALE, **changes)
+    run = await rig.launch(started=False)
+    async with contextlib.aclosing(stale_in_flight(run)) as script:
+        await anext(script)
+        run.start()
+        await run.published(0)
+        run.generator.finish(*rig.batch(0))
+        await run.logged(Action.SYNC_WEIGHTS, version=1)
+        await anext(script)
+        yield run
 
 
 async def test_a_group_that_is_committed_while_another_is_aborted_is_left_alone(
     rig: Rig,
 ) -> None:
-    rig.configure(**STALE)
-    first, second = sorted(rig.batch(1))
-    scripts = []
-
-    async def prepare(run: Incarnation) -> None:
-        scripts.append(stale_in_flight(run))
-        await anext(scripts[0])
-
-    run = await rig.run_to(1, prepare)
-    await anext(scripts[0])
-    await scripts[0].aclose()
-    hold = run.holds.hold(Action.ABORT_STALE, group=first)
-    run.spawn(run.rollouts.abort_stale(run.state.version.value))
-    await run.at(hold)
-    run.generator.finish(second)
-    await run.logged(Action.COMMIT_GROUP, group=second)
-    hold.release()
-    await run.others()
-    await run.finish()
+    async with two_stale_groups(rig) as run:
+        first, second = sorted(rig.batch(1))
+        hold = run.holds.hold(Action.ABORT_STALE, group=first)
+        run.spawn(run.rollouts.abort_stale(run.state.version.value))
+        await run.at(hold)
+        run.generator.finish(second)
+        await run.logged(Action.COMMIT_GROUP, group=second)
+        hold.release()
+        await run.others()
+        await run.finish()
     assert groups_of(run.log.records, Action.ABORT_STALE) == [first]
     assert groups_of(run.log.records, Action.EVICT_GROUPS) == [second]
     rig.check_end(run, lost=2)
+
+
+async def test_a_group_that_is_committed_while_another_is_evicted_is_evicted_too(
+    memory_rig: Rig,
+) -> None:
+    rig = memory_rig
+    async with two_stale_groups(rig) as run:
+        first, second = rig.batch(1)
+        hold = rig.plane_holds.hold("clear", "mark")
+        run.generator.finish(first)
+        await run.at(hold)
+        run.generator.finish(second)
+        await run.logged(Action.COMMIT_GROUP, group=second)
+        await run.quiet()
+        assert run.state.rollouts_done
+        hold.release()
+        await run.finish()
+    assert groups_of(run.log.records, Action.EVICT_GROUPS) == [first, second]
+    rig.check_end(run, lost=2)
+
+
+async def test_a_save_that_is_asked_for_during_an_eviction_is_published(
+    memory_rig: Rig,
+) -> None:
+    rig = memory_rig
+    async with two_stale_groups(rig, checkpoint={"every": 100}) as run:
+        first, missing = rig.batch(1)
+        hold = rig.plane_holds.hold("clear", "mark")
+        run.generator.finish(first)
+        await run.at(hold)
+        run.controller.request_save()
+        hold.release()
+        bundle = await run.published(1)
+        snapshot = rig.check_bundle(bundle)
+        assert [record.group_id for record in snapshot.ledger] == [missing]
+        await rig.check_resume(run, bundle, lost=2)
 
 
 # The fault that all this is about.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from cutlock.controller.core import RunReport
 from cutlock.controller.restore import ResumePlan, load_plane, verify_for_resume
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.controller.save import RunIdentity, Saver
-from cutlock.events import Record
+from cutlock.events import MemoryLog, Record
 from cutlock.plane.base import DataPlane
 from cutlock.plane.memory import MemoryBootstrap
 from cutlock.records import Snapshot
@@ -214,16 +214,26 @@ class Incarnation:
         }
 
     async def read_cut(self) -> Snapshot:
-        """What a save would read now."""
+        """What a save would read now; before the start, and not in the log."""
         rows = self.state.config.checkpoint.rows
-        async with self.state.barrier.checkpoint() as cut:
-            return await self.saver._read(cut, rows=rows)
+        with self._unlogged():
+            async with self.state.barrier.checkpoint() as cut:
+                return await self.saver._read(cut, rows=rows)
 
     async def save_into(self, root: Path) -> Path:
         """Save the present state into another directory, whether it was saved already or not."""
         identity = RunIdentity(self.rig.directory.facts().run_id, self.number)
-        assert await Saver(self.state, self.trainer, identity, root).save()
+        with self._unlogged():
+            assert await Saver(self.state, self.trainer, identity, root).save()
         return root / f"step_{self.state.step}"
+
+    @contextlib.contextmanager
+    def _unlogged(self) -> Iterator[None]:
+        self.state.events = MemoryLog()
+        try:
+            yield
+        finally:
+            self.state.events = self.log
 
     async def _wait(self, future: asyncio.Future[Any], what: str) -> None:
         waited: set[asyncio.Future[Any]] = {future}

@@ -254,7 +254,7 @@ def test_kills_in_a_row_lose_and_repeat_nothing(ram_path: Path) -> None:
         situation = SITUATIONS[number % len(SITUATIONS)]
         run = situation.create(ram_path / str(number))
         for start in range(2):
-            at = chance.randint(30 if start == 0 else 1, 80)
+            at = chance.randint(40 if start == 0 else 1, 80)
             camera = Camera(
                 run,
                 ram_path / f"{number}-{start}",

@@ -88,7 +88,7 @@ def audit_run(directory: RunDirectory) -> Audit:
             problems.append(str(error))
     for one in saved:
         problems += _compare(one, history, account)
-    problems += _gaps(history)
+    problems += _framing(history)
     problems += _unresolvable(history, saved)
 
     complete = history.ended in COMPLETE
@@ -122,7 +122,7 @@ def audit_run(directory: RunDirectory) -> Audit:
         pending=sum(counts[fate] for fate in PENDING),
         unread=counts[Fate.UNREAD],
         restarts=history.newest - 1,
-        steps=surviving.counters.step,
+        steps=surviving.steps.step,
         redone=everything - fates.trained.total(),
         ended=history.ended,
         bundles=tuple(bundle.path.name for bundle in found),
@@ -157,10 +157,27 @@ def _compare(
     return list(differences(saved, history, account(past)))
 
 
-def _gaps(history: History) -> Iterator[str]:
-    for incarnation in range(1, history.newest):
-        if incarnation not in history.logs:
+def _framing(history: History) -> Iterator[str]:
+    """What is wrong with the logs as a whole, and with how they hang together."""
+    for incarnation in range(1, history.newest + 1):
+        events = history.logs.get(incarnation)
+        if events is None:
             yield f"the log of incarnation {incarnation} is missing"
+            continue
+        for place, event in enumerate(events):
+            begins = event.action is Action.BEGIN_RUN
+            if begins is not (place == 0) or (begins and event.args.incarnation != incarnation):
+                yield f"{event.where}: a log begins, once, with BeginRun of its incarnation"
+            if event.action is Action.END_RUN and event is not events[-1]:
+                yield f"{event.where}: the run goes on after its end"
+        parent = history.parent(incarnation)
+        if parent is not None:
+            step = history.cut_at(parent.args.incarnation, parent.args.log_records)
+            if step != parent.args.step:
+                yield (
+                    f"{parent.where}: record {parent.args.log_records} of incarnation "
+                    f"{parent.args.incarnation} is not the cut of step {parent.args.step}"
+                )
 
 
 def _unresolvable(history: History, saved: Iterable[SavedCut]) -> Iterator[str]:

@@ -1,18 +1,22 @@
-"""One walk through a history: fates and counters together."""
+"""One walk through a history, with all checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cutlock.audit.counters import Counters
+from cutlock.audit.admissions import Admissions
+from cutlock.audit.attempts import Attempts
+from cutlock.audit.check import Check
 from cutlock.audit.fates import Fates
 from cutlock.audit.history import Event
+from cutlock.audit.saves import Saves
+from cutlock.audit.steps import Steps
 
 __all__ = ["Account"]
 
 
 class Account:
-    """Fates and counters after a number of events.
+    """What the checks know after a number of events.
 
     Args:
         prompts: stable ids of the data set.
@@ -22,12 +26,20 @@ class Account:
 
     def __init__(self, prompts: Iterable[str], epochs: int, events: Iterable[Event]) -> None:
         self.fates = Fates(prompts, epochs)
-        self.counters = Counters()
+        self.admissions = Admissions()
+        self.steps = Steps()
+        self._checks: tuple[Check, ...] = (
+            self.fates,
+            self.admissions,
+            Attempts(),
+            self.steps,
+            Saves(),
+        )
         for event in events:
-            self.fates.follow(event)
-            self.counters.follow(event)
+            for check in self._checks:
+                check.follow(event)
 
     @property
     def problems(self) -> list[str]:
-        """What both have found, owners first."""
-        return [*self.fates.problems, *self.counters.problems]
+        """What all checks have found, owners first."""
+        return [problem for check in self._checks for problem in check.problems]

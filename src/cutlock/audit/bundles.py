@@ -68,7 +68,7 @@ def differences(saved: SavedCut, history: History, account: Account) -> Iterator
 def _pairs(
     info: TrainingInfo, cut: Snapshot, account: Account
 ) -> Iterator[tuple[str, object, object]]:
-    fates, counters = account.fates, account.counters
+    fates, admissions, step = account.fates, account.admissions, account.steps.step
     ready = fates.owned(Fate.BUFFER)
     admitted = fates.owned(Fate.ADMITTED)
     yield "spare pool", {s.key for s in cut.spare_pool}, fates.owned(Fate.POOL)
@@ -82,11 +82,11 @@ def _pairs(
             {r.group_id for r in cut.ledger if r.phase is phase},
             groups,
         )
-    yield "cursor", cut.cursor, counters.cursor
-    yield "step", cut.step, counters.step
-    yield "version", cut.version, counters.step
-    yield "next admission", cut.next_admission, counters.next_admission
-    yield "loader (epoch, position)", (cut.loader.epoch, cut.loader.position), counters.loader
+    yield "cursor", cut.cursor, admissions.cursor
+    yield "step", cut.step, step
+    yield "version", cut.version, step
+    yield "next admission", cut.next_admission, admissions.next_admission
+    yield "loader (epoch, position)", (cut.loader.epoch, cut.loader.position), admissions.loader
     yield "number of prompts given up", cut.dropped, fates.given_up
     yield "number of trained groups", info.trained_groups, fates.trained.total()
     yield "training chain of the policy", info.trained_chain[:16], fates.chain[:16]
@@ -95,7 +95,7 @@ def _pairs(
 def _admissions(
     cut: Snapshot, account: Account
 ) -> Iterator[tuple[str, tuple[int | None, ...], tuple[int | None, ...]]]:
-    given = account.counters.admitted
+    given = account.admissions.given
     entries: tuple[IndexEntry | LedgerRecord, ...] = (*cut.index, *cut.ledger)
     for entry in entries:
         there = (entry.admission_id, entry.dispatch_index, entry.stamp, entry.start_weight)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cutlock.alphabet import Action
-from cutlock.audit.history import Event
+from cutlock.audit.check import Check, Handler
 from cutlock.workers.chain import FIRST_CHAIN, extend_chain
 
 __all__ = ["PENDING", "Fate", "Fates"]
@@ -38,7 +38,7 @@ PENDING = frozenset({Fate.POOL, Fate.RESERVED, Fate.ADMITTED, Fate.BUFFER, Fate.
 _LEDGER = frozenset({Fate.RESERVED, Fate.ADMITTED})
 
 
-class Fates:
+class Fates(Check):
     """Owners of all occurrences after the events followed so far.
 
     Args:
@@ -47,6 +47,7 @@ class Fates:
     """
 
     def __init__(self, prompts: Iterable[str], epochs: int) -> None:
+        super().__init__()
         self._prompts = tuple(prompts)
         self.of = {
             f"{prompt}@{epoch}": Fate.UNREAD for epoch in range(epochs) for prompt in self._prompts
@@ -54,15 +55,15 @@ class Fates:
         self.trained: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}
         """Occurrence to the reason of its drop."""
-        self.problems: list[str] = []
         self.chain = FIRST_CHAIN
         self.given_up = 0
         """Occurrences dropped because their generation kept failing."""
         self._served: Counter[int] = Counter()
         self._failed: dict[str, str] = {}
-        self._where = ""
         self._restored: dict[str, frozenset[Fate]] = {}
-        self._handlers: dict[Action, Callable[[Any], None]] = {
+
+    def _handle(self) -> Mapping[Action, Handler]:
+        return {
             Action.RESERVE_BATCH: lambda a: self._serve(a, Fate.RESERVED),
             Action.FILL_SPARE_POOL: lambda a: self._serve(a, Fate.POOL),
             Action.DRAIN_SPARE_POOL: lambda a: self._move(a.groups, Fate.POOL, Fate.RESERVED),
@@ -87,13 +88,6 @@ class Fates:
             Action.RESTORE_CURSOR: lambda a: self._end_restore(),
         }
 
-    def follow(self, event: Event) -> None:
-        """Follow one event."""
-        handler = self._handlers.get(event.action)
-        if handler is not None:
-            self._where = event.where
-            handler(event.args)
-
     def finish(self, epochs: int) -> None:
         """Call lost what is pending or unread: for the end of a run that says it served all.
 
@@ -109,9 +103,6 @@ class Fates:
     def owned(self, *fates: Fate) -> set[str]:
         """The occurrences of these fates."""
         return {key for key, owner in self.of.items() if owner in fates}
-
-    def _problem(self, text: str) -> None:
-        self.problems.append(f"{self._where}: {text}")
 
     def _move(self, groups: Iterable[str], source: Fate, target: Fate) -> None:
         for group in groups:
@@ -151,8 +142,6 @@ class Fates:
 
     def _give_up(self, group: str, reason: str) -> None:
         self.given_up += 1
-        if group not in self._failed:
-            self._problem(f"{group} is given up and its generation has not failed")
         self._drop([group], Fate.ADMITTED, reason)
 
     def _substitute(self, args: Any) -> None:

@@ -98,13 +98,16 @@ class TrainPump:
         training, so that the gate does.
         """
         while True:
-            # A group may turn stale before its commit, so this is not done once per step.
-            await self._evict()
             if self._save_requested:
                 self._save_requested = False
                 self.busy = True
                 await self._saver.save()
                 self.busy = False
+            # A group may turn stale before its commit, so this is not done once per step; and
+            # whatever has waited looks again, because the choice below must not overlook what
+            # came meanwhile.
+            if self._save_requested or await self._evict():
+                continue
             if self._finished():
                 return None
             need, ready = self._choose()
@@ -154,14 +157,16 @@ class TrainPump:
         state.permits.release(len(entries))
         return entries
 
-    async def _evict(self) -> None:
+    async def _evict(self) -> bool:
+        """Drop what can never train; False, without having waited, if there is nothing."""
         state = self._state
         stale = state.sampler.evict(state.buffer, state.version.value)
         if not stale:
-            return
+            return False
         async with state.barrier.mutation("evict") as slot:
             await state.buffer.evict(slot, state.version.value, stale)
         state.permits.release(len(stale))
+        return True
 
     # One step.
 

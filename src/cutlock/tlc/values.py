@@ -240,7 +240,8 @@ class _Parser:
         while position < end:
             found = _TOKEN.match(text, position)
             if found is None or found.lastgroup is None:
-                raise self._error("a value", text[position : position + 20], position)
+                rest = text[position:].lstrip()
+                raise self._error("a value", rest[:20], len(text) - len(rest))
             kind = found.lastgroup
             tokens.append((kind, found[kind], found.start(kind)))
             position = found.end()

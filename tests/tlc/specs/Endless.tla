@@ -1,9 +1,13 @@
 ------------------------------ MODULE Endless -------------------------------
-(* Never done, and in need of more memory at every step.                     *)
-EXTENDS Integers, Sequences
+(* Has no last state, and a recursion without an end.                        *)
+EXTENDS Integers
 
 VARIABLE x
 
-Init == x = <<0>>
-Next == x' = x \o x
+RECURSIVE Fall(_)
+Fall(n) == Fall(n + 1)
+
+Init == x = 0
+Next == x' = x + 1
+Fallen == Fall(x) = 0
 =============================================================================
