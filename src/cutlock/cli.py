@@ -32,6 +32,7 @@ from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.report.terminal import Progress, key_values, table
 from cutlock.samplers import SAMPLER_NAMES
 from cutlock.stops import NO_STOPS, StopPoints
+from cutlock.tlc.commands import check, doctor, mutants
 
 __all__ = ["main"]
 
@@ -239,6 +240,10 @@ def inspect(bundle: Path, json_path: Path | None) -> None:
                 "artifacts": {a.name: a.content for a in ARTIFACTS},
             },
         )
+
+
+for command in (check, mutants, doctor):
+    main.add_command(command)
 
 
 class Progressing:

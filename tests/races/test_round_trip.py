@@ -58,6 +58,7 @@ from tests.support.rig import Incarnation, Rig, config_of, rig_on
 from tests.support.samplers import NotRestorable
 from tests.support.scripted import RefusingDisk
 from tests.support.situations import (
+    EVERY_STEP,
     SAMPLERS,
     SITUATIONS,
     Situation,
@@ -157,7 +158,12 @@ async def killed_after_every_step(rig: Rig, root: Path, sampler: str) -> None:
         "killed often",
         lambda run: run.quiet(),
         lambda cut, _: True,
-        changes={"task": {"prompts": 10}, "epochs": 2, "buffer": {"spare_prompts": 1}},
+        changes={
+            "task": {"prompts": 10},
+            "epochs": 2,
+            "buffer": SPARES,
+            "checkpoint": EVERY_STEP,
+        },
     )
     situation.configure(rig, sampler)
     run = await rig.run_to(1)
@@ -220,6 +226,7 @@ async def test_what_was_admitted_is_launched_first_and_then_what_was_reserved(ri
 async def test_a_run_goes_back_to_an_older_bundle_and_saves_the_same_steps_again(
     rig: Rig,
 ) -> None:
+    rig.configure(checkpoint=EVERY_STEP)
     run = await rig.run_to(3)
     run.cut.release()
     await run.published(3)
@@ -429,6 +436,7 @@ async def test_a_damaged_file_is_refused_by_name_with_the_last_bundle_that_verif
     memory_rig: Rig, name: str, damage: str
 ) -> None:
     rig = memory_rig
+    rig.configure(checkpoint=EVERY_STEP)
     run = await rig.run_to(2)
     run.cut.release()
     bundle = await run.published(2)
@@ -525,7 +533,6 @@ async def test_a_save_is_published_while_the_trainer_waits_for_a_group_that_neve
     rig: Rig,
 ) -> None:
     missing, other = rig.batch(1)
-    rig.configure(checkpoint={"every": 100})
     run = await rig.launch()
     await run.published(0)
     run.generator.finish(*rig.batch(0), other)
@@ -548,6 +555,7 @@ FAILURES = ("rows of the plane", "index of the plane", "list of the plane", "pol
 async def test_a_save_that_fails_leaves_the_run_going_and_the_last_bundle_in_place(
     rig: Rig, part: str
 ) -> None:
+    rig.configure(checkpoint=EVERY_STEP)
     run = await rig.run_to(2)
     with fails(run, part):
         run.cut.release()
@@ -592,7 +600,7 @@ async def test_whatever_the_disk_refuses_the_run_goes_on_and_the_last_bundle_sta
 ) -> None:
     """One save per step; of the n-th the disk refuses the n-th operation."""
     rig = memory_rig
-    rig.configure(task={"prompts": 120}, checkpoint={"failures_in_a_row": 100})
+    rig.configure(task={"prompts": 120}, checkpoint={"every": 1, "failures_in_a_row": 100})
     run = await rig.launch(started=False)
     first_step = run.holds.hold(Action.TRAIN_STEP)
     run.generator.finish_all()
@@ -619,7 +627,7 @@ async def test_whatever_the_disk_refuses_the_run_goes_on_and_the_last_bundle_sta
 
 
 async def test_too_many_failed_saves_in_a_row_end_the_run(rig: Rig) -> None:
-    rig.configure(checkpoint={"failures_in_a_row": 2})
+    rig.configure(checkpoint={"every": 1, "failures_in_a_row": 2})
     run = await rig.run_to(1)
     run.generator.finish_all()
     with (
@@ -642,7 +650,7 @@ async def test_too_many_failed_saves_in_a_row_end_the_run(rig: Rig) -> None:
 async def test_failed_saves_with_a_good_one_between_do_not_end_the_run(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig.configure(checkpoint={"failures_in_a_row": 2})
+    rig.configure(checkpoint={"every": 1, "failures_in_a_row": 2})
     run = await rig.run_to(1)
     snapshot_index = run.state.plane.snapshot_index
 
@@ -659,6 +667,7 @@ async def test_failed_saves_with_a_good_one_between_do_not_end_the_run(
 
 
 async def test_a_last_save_that_fails_is_an_error_of_the_run(rig: Rig) -> None:
+    rig.configure(checkpoint=EVERY_STEP)
     run = await rig.run_to(4)
     with (
         fails(run, "policy"),

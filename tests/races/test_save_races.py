@@ -321,9 +321,9 @@ async def test_a_put_that_is_cancelled_in_a_store_that_does_not_answer_leaves_no
 
 
 @contextlib.asynccontextmanager
-async def two_stale_groups(rig: Rig, **changes: Any) -> AsyncIterator[Incarnation]:
+async def two_stale_groups(rig: Rig) -> AsyncIterator[Incarnation]:
     """A run whose second batch is being generated and is too old already, and nothing else."""
-    rig.configure(**STALE, **changes)
+    rig.configure(**STALE)
     run = await rig.launch(started=False)
     async with contextlib.aclosing(stale_in_flight(run)) as script:
         await anext(script)
@@ -376,7 +376,7 @@ async def test_a_save_that_is_asked_for_during_an_eviction_is_published(
     memory_rig: Rig,
 ) -> None:
     rig = memory_rig
-    async with two_stale_groups(rig, checkpoint={"every": 100}) as run:
+    async with two_stale_groups(rig) as run:
         first, missing = rig.batch(1)
         hold = rig.plane_holds.hold("clear", "mark")
         run.generator.finish(first)

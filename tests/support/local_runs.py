@@ -60,6 +60,11 @@ def tiny_config(**changes: Any) -> RunConfig:
     return parse_config(raw)
 
 
+def prompt_ids(config: RunConfig) -> list[str]:
+    prompts = build_prompts(config)
+    return [prompts[position].prompt_id for position in range(len(prompts))]
+
+
 class LightTrainer:
     """A `Trainer` whose policy is the list of what it was trained on."""
 
@@ -178,7 +183,7 @@ class Run:
 
     directory: RunDirectory
     trouble: Trouble = Trouble()
-    trainer: LightTrainer = field(init=False)
+    trainer: LightTrainer = field(init=False, repr=False)
     """Of the last start."""
 
     @classmethod

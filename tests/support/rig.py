@@ -53,14 +53,14 @@ LIMIT_S = 60.0
 
 
 def config_of(kind: str, **changes: Any) -> RunConfig:
-    """Eight prompts, two per step, a window of one, a bundle after every step."""
+    """Eight prompts, two per step, a window of one; saves at the start, the end, and on demand."""
     raw: dict[str, Any] = {
         "prompts_per_step": 2,
         "group_size": 2,
         "sampler": {"name": "in_order", "window": 1},
         "task": {"prompts": 8},
         "plane": {"kind": kind},
-        "checkpoint": {"every": 1, "keep": 100},
+        "checkpoint": {"every": 100, "keep": 100},
     }
     for name, value in changes.items():
         raw[name] = {**raw[name], **value} if isinstance(raw.get(name), dict) else value
@@ -332,6 +332,7 @@ class Rig:
         """
         run = await self.launch(started=False)
         run.cut = run.holds.hold(Action.REQUEST_CUT, step=step)
+        last = run.holds.hold(Action.TRAIN_STEP, step=step - 1)
         if prepare is not None:
             await prepare(run)
         run.start()
@@ -340,6 +341,10 @@ class Rig:
             await run.published(0)
         for number in range(step):
             run.generator.finish(*self.batch(number))
+        if step:
+            await run.at(last)
+            run.controller.request_save()
+            last.release()
         await run.at(run.cut)
         return run
 

@@ -13,6 +13,9 @@ from tests.support.rig import Incarnation, Rig
 
 SAMPLERS = ("windowed", "ready_first", "weight_fifo", "in_order")
 
+EVERY_STEP = {"every": 1}
+"""A bundle after every step."""
+
 CREDITING = ("ready_first", "in_order")
 """Samplers whose step waits for a known number of groups."""
 

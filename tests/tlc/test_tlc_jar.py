@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,6 @@ from tests.tlc.playback import empty_jar
 
 
 def test_the_carried_jar_is_the_pinned_one_and_its_package_is_never_imported() -> None:
-    import sys
-
     found = find_jar(environment={})
     assert found.sha256 == PINNED_SHA256
     assert found.pinned

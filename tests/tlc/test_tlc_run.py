@@ -143,8 +143,6 @@ def test_tlc_runs_in_folders_with_blanks_and_finds_modules_in_others(
     (there / "Tank.tla").write_bytes((SPECS / "Tank.tla").read_bytes())
     (here / "TankGraph.tla").write_bytes((SPECS / "TankGraph.tla").read_bytes())
     (there / "Good.cfg").write_bytes((SPECS / "Good.cfg").read_bytes())
-    job = Job(
-        here / "TankGraph.tla", there / "Good.cfg", libraries=(empty, there), tiny=True
-    )
+    job = Job(here / "TankGraph.tla", there / "Good.cfg", libraries=(empty, there), tiny=True)
     outcome = toolchain.run(job)
     assert (outcome.verdict, outcome.distinct) == (Verdict.SUCCESS, 9), outcome.messages

@@ -13,9 +13,7 @@ identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True).filte
     lambda name: name not in ("TRUE", "FALSE")
 )
 strings = st.text(alphabet=string.ascii_letters + string.digits + ' "\\\n\t\r\f@{<[(', max_size=8)
-atoms = st.one_of(
-    st.integers(-(2**31), 2**31), st.booleans(), strings, identifiers.map(ModelValue)
-)
+atoms = st.one_of(st.integers(-(2**31), 2**31), st.booleans(), strings, identifiers.map(ModelValue))
 
 
 def containers(values: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleNotFoundError
 from cutlock.samplers import SAMPLER_NAMES
 from cutlock.stops import NO_STOPS, StopPoints
-from tests.support.local_runs import Camera, Run, Trouble, in_one_thread, tiny_config
+from tests.support.local_runs import Camera, Run, Trouble, in_one_thread, prompt_ids, tiny_config
 
-PROMPTS = [prompt.prompt_id for prompt in build_prompts(tiny_config())]
+PROMPTS = prompt_ids(tiny_config())
 
 
 @dataclass(frozen=True)
@@ -246,6 +246,10 @@ def test_a_kill_at_any_announcement_of_a_restore_changes_nothing(ram_path: Path)
 SCHEDULES = 100
 
 
+def only(at: int) -> Callable[[int, Action, int], bool]:
+    return lambda number, action, before: number == at
+
+
 def test_kills_in_a_row_lose_and_repeat_nothing(ram_path: Path) -> None:
     chance = random.Random(20240)
     restarted = Counter[int]()
@@ -255,11 +259,7 @@ def test_kills_in_a_row_lose_and_repeat_nothing(ram_path: Path) -> None:
         run = situation.create(ram_path / str(number))
         for start in range(2):
             at = chance.randint(40 if start == 0 else 1, 80)
-            camera = Camera(
-                run,
-                ram_path / f"{number}-{start}",
-                lambda number, action, before, at=at: number == at,
-            )
+            camera = Camera(run, ram_path / f"{number}-{start}", only(at))
             if start == 0:
                 run.first(situation.config, camera)
             elif not run.plan().finished:

@@ -213,6 +213,10 @@ def _row_problems(model: Model) -> Iterator[str]:
         yield f"expected = {model.expected.value!r} with property = {model.property!r}"
     if complete and model.distinct is None and model.mode is not Mode.MUTANT:
         yield "`distinct` is missing; without it a model may become empty without notice"
+    if model.expected is Verdict.DEADLOCK and not model.deadlock:
+        yield "expected = 'deadlock' with deadlock = false"
+    if model.never and not model.covers():
+        yield "`never` without coverage; nobody counts the actions"
     # One property cannot be told from another, several workers miss violations.
     if model.checks_liveness() and model.workers != 1:
         yield f"liveness with workers = {model.workers}; TLC misses violations, use 1"

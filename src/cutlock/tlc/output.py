@@ -78,6 +78,7 @@ _WARNING_CLASS = 3
 # Headings of traces, and the advice to use another garbage collector.
 _UNTOLD = frozenset({2121, 2264, 2401})
 _INITIAL = "Initial predicate"
+_LAST_WORDS = 10  # lines outside of frames that are told when something went wrong
 _PARSER_NOISE = ("Parsing file ", "Semantic processing of module ")
 
 
@@ -141,7 +142,9 @@ class OutputReader:
             verdict, problem = Verdict.TOOL_ERROR, f"the trace cannot be read: {error}"
         counts = self.progress
         depth = _DEPTH.search(self._seen.get(Code.DEPTH, ""))
-        failed_to_parse = self._parsing if verdict is Verdict.PARSE_ERROR else []
+        unframed = self._parsing if verdict is Verdict.PARSE_ERROR else []
+        if verdict is Verdict.TOOL_ERROR:
+            unframed = [*self._parsing, *self._printed][-_LAST_WORDS:]
         return Outcome(
             verdict=verdict,
             property=self._property(verdict),
@@ -155,7 +158,7 @@ class OutputReader:
             stuttering=Code.STUTTERING in self._seen,
             liveness=Code.LIVENESS in self._seen,
             version=self._seen.get(Code.VERSION, ""),
-            messages=(*failed_to_parse, *self._errors, *([problem] if problem else [])),
+            messages=(*unframed, *self._errors, *([problem] if problem else [])),
             warnings=tuple(self._warnings),
             printed=tuple(self._printed),
             exit_code=exit_code,
