@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from rich.console import Console
 
 from cutlock import __version__
 from cutlock.audit import Audit, audit_run
-from cutlock.bundle.artifacts import ARTIFACTS
+from cutlock.bundle.artifacts import ARTIFACTS, MANIFEST
 from cutlock.bundle.contents import decode_cut, read_training_info
-from cutlock.bundle.publication import latest, scan
+from cutlock.bundle.names import parse_name
+from cutlock.bundle.publication import DebrisKind, Scan, latest, scan
 from cutlock.bundle.verification import verify
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.config import RunConfig, load_config
@@ -61,24 +63,32 @@ _kill_option = click.option(
 
 
 class _Group(click.Group):
-    """Turns errors of the family into one line on stderr and an exit code."""
+    """Turns errors of the family, and of the system, into one line on stderr and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except CutlockError as error:
-            _errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        except (CutlockError, OSError) as error:
+            _say("error", "; ".join([str(error), *getattr(error, "__notes__", ())]))
             usage = isinstance(error, ConfigError | BundleNotFoundError)
             ctx.exit(2 if usage else 1)
 
 
-@click.group(cls=_Group, epilog=_EXIT_CODES)
+def _say(kind: str, text: str) -> None:
+    """One line on stderr, however long."""
+    line = " ".join(f"{kind}: {text}".split())
+    _errors.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@click.group(
+    cls=_Group, epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="cutlock")
 def main() -> None:
     """Checkpoints of asynchronous RL post-training as one atomic cut."""
 
 
-@main.command()
+@main.command(short_help="Run a configuration from the start.")
 @click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--out",
@@ -96,15 +106,23 @@ def run(config: Path, out: Path, json_path: Path | None, kill_at: str | None) ->
       cutlock run examples/run.toml --out runs/first
     """
     loaded = load_config(config)
-    stops = KillPlan.parse(kill_at) if kill_at else NO_STOPS
+    stops = KillPlan.parse(kill_at) if kill_at is not None else NO_STOPS
+    try:
+        prompts = build_prompts(loaded)
+    except ConfigError as error:
+        raise ConfigError(f"{config}: [task]: {error}") from error
     directory = RunDirectory(out)
-    directory.create(loaded, build_prompts(loaded))
+    directory.create(loaded, prompts)
     _run(directory, loaded, None, stops, json_path)
 
 
-@main.command()
+@main.command(short_help="Go on with a run from its last bundle.")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--bundle", help="Resume from this bundle, e.g. step_8, instead of the latest.")
+@click.option(
+    "--bundle",
+    metavar="NAME",
+    help="Resume from this bundle, e.g. step_8, instead of the latest; newer ones are set aside.",
+)
 @click.option(
     "--config",
     "config_path",
@@ -133,24 +151,23 @@ def resume(
       cutlock resume runs/first
       cutlock resume runs/first --bundle step_8 --config changed.toml
     """
-    stops = KillPlan.parse(kill_at) if kill_at else NO_STOPS
+    stops = KillPlan.parse(kill_at) if kill_at is not None else NO_STOPS
     config = load_config(config_path) if config_path else None
     run_directory = RunDirectory(directory)
-    facts = run_directory.facts()
-    if bundle is None:
-        path = latest(run_directory.root, facts.run_id)
-    else:
-        path = _named_bundle(run_directory, bundle)
+    path = _bundle_of(run_directory, bundle)
+    run_directory.require_idle()
     with Progressing() as progress:
         progress.show("verifying", path.name)
         plan = verify_for_resume(path, build_prompts, config, with_rows=not without_rows)
     if plan.finished:
         _console.print(f"{path.name} is the end of this run; nothing is left to train.")
+        if json_path is not None:
+            _write_json(json_path, _nothing_left(plan))
         return
     _run(run_directory, plan.config, plan, stops, json_path)
 
 
-@main.command()
+@main.command(short_help="Train, kill three times, resume each time, audit.")
 @click.option(
     "--sampler",
     "samplers",
@@ -191,7 +208,7 @@ def demo(samplers: str, out: Path | None, config_path: Path, json_path: Path | N
     sys.exit(0 if all(report.audit.ok for report in reports) else 1)
 
 
-@main.command()
+@main.command(short_help="Account for every prompt of a run.")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @_json_option
 def audit(directory: Path, json_path: Path | None) -> None:
@@ -203,13 +220,20 @@ def audit(directory: Path, json_path: Path | None) -> None:
     sys.exit(0 if found.ok else 1)
 
 
-@main.command()
+@main.command(short_help="Verify a bundle and say what it holds.")
 @click.argument("bundle", type=click.Path(path_type=Path))
 @_json_option
 def inspect(bundle: Path, json_path: Path | None) -> None:
     """Verify BUNDLE (a step_N directory) and say what it holds; unpickles nothing."""
-    if not bundle.exists():
-        raise BundleNotFoundError(f"{bundle} does not exist; give the path of a step_N directory")
+    if (bundle / "run.json").exists():
+        raise BundleNotFoundError(
+            f"{bundle} is the directory of a run; give one of its bundles: "
+            f"{_names(scan(bundle.absolute()))}"
+        )
+    if bundle.exists() and not (bundle / MANIFEST).exists() and parse_name(bundle.name) is None:
+        raise BundleNotFoundError(
+            f"{bundle} is no bundle, it has no {MANIFEST}; give the path of a step_N directory"
+        )
     verified = verify(bundle.absolute())
     info = read_training_info(verified)
     cut = decode_cut(verified)
@@ -257,16 +281,42 @@ class Progressing:
         self._progress.close()
 
 
-def _named_bundle(directory: RunDirectory, name: str) -> Path:
-    found = scan(directory.root, directory.facts().run_id)
+def _bundle_of(directory: RunDirectory, name: str | None) -> Path:
+    """The bundle of that name, or else the latest; what is passed over is said."""
+    root = directory.root
+    found = scan(root, directory.facts().run_id)
+    if name is None:
+        unpublished = all(debris.kind is DebrisKind.UNPUBLISHED for debris in found.debris)
+        if not found.bundles and unpublished:
+            raise BundleNotFoundError(
+                f"the run in {root} ended before its first save, so that nothing of it is kept; "
+                "start it again with `cutlock run` and a new directory"
+            )
+        for debris in found.debris:
+            if debris.kind is DebrisKind.BROKEN:
+                _say("warning", f"passing over {debris}")
+        return latest(root, directory.facts().run_id)
+    wanted = Path(name)
+    inside = wanted.name == name or wanted.absolute().parent == root
     for bundle in found.bundles:
-        if bundle.path.name == name:
+        if inside and bundle.path.name == wanted.name:
             return bundle.path
-    names = ", ".join(bundle.path.name for bundle in found.bundles) or "none"
     raise BundleNotFoundError(
-        f"{directory.root} has no resolvable bundle {name!r}; there are: {names}"
-        + "".join(f"; {debris}" for debris in found.debris if debris.path.name == name)
+        f"{root} has no resolvable bundle {name!r}; there are: {_names(found)}"
+        + "".join(f"; {debris}" for debris in found.debris if debris.path.name == wanted.name)
     )
+
+
+def _names(found: Scan) -> str:
+    return ", ".join(bundle.path.name for bundle in found.bundles) or "none"
+
+
+def _nothing_left(plan: ResumePlan) -> RunReport:
+    """The report of a resume that had nothing to do."""
+    budget = plan.config.max_steps
+    spent = budget is not None and plan.snapshot.step >= budget
+    ended = "max_steps" if spent else "exhausted"
+    return RunReport(ended=ended, steps=(), saves=(), slots={}, dropped=plan.snapshot.dropped)
 
 
 def _run(
@@ -281,13 +331,27 @@ def _run(
         def watch(stage: str, status: Status | None) -> None:
             progress.show(stage, _status_line(status) if status else "")
 
-        if config.plane.kind == "memory":
-            report = asyncio.run(_run_here(directory, config, plan, stops))
-        else:
-            report = _run_on_ray(directory, config, plan, stops, watch)
+        try:
+            if config.plane.kind == "memory":
+                report = asyncio.run(_run_here(directory, config, plan, stops))
+            else:
+                report = _run_on_ray(directory, config, plan, stops, watch)
+        except CutlockError as error:
+            if "cutlock resume" not in str(error) and not isinstance(error, ConfigError):
+                error.add_note(_way_on(directory))
+            raise
+        except KeyboardInterrupt:
+            _say("interrupted", _way_on(directory))
+            raise
     _print_report(report)
     if json_path is not None:
         _write_json(json_path, report)
+
+
+def _way_on(directory: RunDirectory) -> str:
+    if scan(directory.root).bundles:
+        return f"go on from the last bundle with `cutlock resume {directory.root}`"
+    return "nothing was saved yet; start again with `cutlock run` and a new directory"
 
 
 async def _run_here(
@@ -336,7 +400,8 @@ def _print_report(report: RunReport) -> None:
     ]
     if rewards:
         first, last = sum(rewards[:edge]) / edge, sum(rewards[-edge:]) / edge
-        values.append(("mean reward", f"{first:.2f} (first {edge} steps) to {last:.2f} (last)"))
+        steps = f"first {edge} steps" if edge > 1 else "first step"
+        values.append(("mean reward", f"{first:.2f} ({steps}) to {last:.2f} (last)"))
     _console.print(key_values("Run", values))
     if report.saves:
         rows = [
@@ -356,7 +421,7 @@ def _print_audit(found: Audit) -> None:
                 ("trained once", found.trained_once),
                 ("trained twice", found.trained_twice),
                 ("lost", found.lost),
-                ("dropped on purpose", found.dropped),
+                ("dropped on purpose", _dropped(found)),
                 ("pending", found.pending),
                 ("unread", found.unread),
                 ("restarts", found.restarts),
@@ -368,9 +433,16 @@ def _print_audit(found: Audit) -> None:
         )
     )
     for problem in found.problems[:20]:
-        _errors.print(f"problem: {problem}", markup=False, highlight=False, soft_wrap=True)
+        _say("problem", problem)
     if len(found.problems) > 20:
         _errors.print(f"and {len(found.problems) - 20} more; see --json")
+
+
+def _dropped(found: Audit) -> str:
+    reasons = Counter(found.drop_reasons.values()).most_common(3)
+    more = len(set(found.drop_reasons.values())) - len(reasons)
+    listed = [f"{times} x {reason}" for reason, times in reasons] + [f"{more} more"] * bool(more)
+    return f"{found.dropped}{': ' if listed else ''}{'; '.join(listed)}"
 
 
 def _print_demo(report: DemoReport) -> None:

@@ -47,26 +47,23 @@ def empty_jar(path: Path) -> Path:
 
 
 class Player:
-    """Makes toolchains that answer every job with a recorded output.
-
-    `jobs()` are the arguments of the jobs so far, one a line.
-    """
+    """Makes toolchains that answer every job with a recorded output."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._log = folder / "jobs"
 
     def plays(self, name: str) -> Toolchain:
         exit_code, lines = recorded(name)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        said = self._folder / "said"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        said = self.folder / "said"
         said.write_text("".join(lines))
         return self.runs(f"cat {shlex.quote(str(said))}; exit {exit_code}")
 
     def runs(self, script: str) -> Toolchain:
         log = shlex.quote(str(self._log))
-        path = program(self._folder / "java", f'echo "$@" >> {log}\n{script}')
-        return Toolchain(Java(path, "17"), Jar(self._folder / "tla2tools.jar", "test", "0", "none"))
+        path = program(self.folder / "java", f'echo "$@" >> {log}\n{script}')
+        return Toolchain(Java(path, "17"), Jar(self.folder / "tla2tools.jar", "test", "0", "none"))
 
     def jobs(self) -> list[str]:
         return self._log.read_text().splitlines() if self._log.exists() else []

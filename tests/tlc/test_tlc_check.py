@@ -53,8 +53,8 @@ def example() -> Manifest:
     return load_manifest(EXAMPLE)
 
 
-def row_of(manifest: Manifest, name: str, **changes: Any) -> Model:
-    (found,) = manifest.select([name])
+def row_of(manifest: Manifest, row: str, **changes: Any) -> Model:
+    (found,) = manifest.select([row])
     return msgspec.structs.replace(found, **changes)
 
 
@@ -154,7 +154,6 @@ def test_a_result_has_the_command_that_repeats_it(player: Player, example: Manif
     toolchain = player.plays("coverage")
     result = check_model(toolchain, example, row_of(example, "tank")).result
     assert result.command == toolchain.command(example.job(row_of(example, "tank")))
-    assert "-config Good.cfg" in result.command or "Good.cfg" in result.command
 
 
 def test_results_are_plain_json(player: Player, example: Manifest) -> None:
@@ -175,7 +174,7 @@ def test_a_graph_that_does_not_fit_its_actions_fails_the_row(
     toolchain = player.runs(f"{dump} {said}")
     result = check_model(toolchain, example, row_of(example, "tank_graph")).result
     assert result.got is Verdict.TOOL_ERROR
-    assert "not a line of a TLC graph: strange" in result.why_not[0]
+    assert "not a line of a TLC graph: 'strange'" in result.why_not[0]
 
 
 def test_a_mutant_is_killed_by_the_named_promise_only(player: Player, example: Manifest) -> None:

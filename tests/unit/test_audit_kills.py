@@ -17,6 +17,7 @@ from cutlock.audit import Audit
 from cutlock.bundle.publication import latest
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.config import RunConfig
+from cutlock.controller.kill_plan import NEVER_ANNOUNCED
 from cutlock.controller.local import build_local
 from cutlock.controller.restore import verify_for_resume
 from cutlock.controller.run_directory import RunDirectory
@@ -84,28 +85,6 @@ TROUBLES = [
     ),
 ]
 SITUATIONS = [*SAMPLERS, *TROUBLES]
-
-NEVER_ANNOUNCED = frozenset(
-    {
-        Action.BEGIN_RUN,
-        Action.START_PUMPS,
-        Action.END_RUN,
-        Action.FILL_SPARE_POOL,
-        Action.RAISE_EPOCH,
-        Action.OPEN_GATE,
-        Action.BEGIN_COMMIT,
-        Action.FAIL_GROUP,
-        Action.SUBSTITUTE_GROUP,
-        Action.RAISE_VERSION,
-        Action.OPEN_CUT,
-        Action.CLOSE_CUT,
-        Action.FAIL_SAVE,
-        Action.VERIFY_BUNDLE,
-        Action.LOAD_PLANE,
-        Action.CONNECT_PLANE,
-    }
-)
-"""Recorded in the same breath as another action, or of no state that a kill could keep."""
 
 
 class Undisturbed:

@@ -9,6 +9,7 @@ from cutlock.audit.attempts import Attempts
 from cutlock.audit.check import Check
 from cutlock.audit.fates import Fates
 from cutlock.audit.history import Event
+from cutlock.audit.restores import Restores
 from cutlock.audit.saves import Saves
 from cutlock.audit.steps import Steps
 
@@ -34,6 +35,7 @@ class Account:
             Attempts(),
             self.steps,
             Saves(),
+            Restores(),
         )
         for event in events:
             for check in self._checks:

@@ -57,7 +57,6 @@ class Saves(Check):
         self._done: set[Action] = set()
         self._step = -1
         self._indexed = 0
-        self._loaded = 0
         self._intruders: list[str] = []
         self._bundles: set[str] = set()
         self._published = False
@@ -68,15 +67,13 @@ class Saves(Check):
             Action.REQUEST_CUT: self._request,
             Action.OPEN_CUT: lambda a: self._same("step", a.step, self._step),
             Action.READ_INDEX: self._read_index,
-            Action.SAVE_PLANE: lambda a: self._rows(a.rows, self._indexed),
+            Action.SAVE_PLANE: self._save_plane,
             Action.CLOSE_CUT: self._close,
             **dict.fromkeys(_WRITES, lambda a: self._same("step", a.step, self._step)),
             Action.PUBLISH_BUNDLE: self._publish,
             Action.PRUNE_BUNDLES: self._prune,
             Action.FAIL_SAVE: lambda a: self._end(),
             Action.VERIFY_BUNDLE: lambda a: self._bundles.add(a.bundle),
-            Action.LOAD_PLANE: self._load_plane,
-            Action.RESTORE_INDEX: lambda a: self._rows(self._loaded, len(a.groups)),
         }
 
     def follow(self, event: Event) -> None:
@@ -91,6 +88,7 @@ class Saves(Check):
 
     def _in_order(self, action: Action) -> None:
         if action is Action.REQUEST_CUT:
+            self._require(not self._done, "the save before has not ended")
             self._end()
         missing = [before for before in _BEFORE[action] if before not in self._done]
         if missing or action in self._done:
@@ -114,8 +112,8 @@ class Saves(Check):
     def _read_index(self, args: Any) -> None:
         self._indexed = len(args.groups)
 
-    def _rows(self, rows: int, groups: int) -> None:
-        self._same("the number of rows", rows, groups * self._group_size)
+    def _save_plane(self, args: Any) -> None:
+        self._same("the number of rows", args.rows, self._indexed * self._group_size)
 
     def _close(self, args: Any) -> None:
         """Only now: a failed cut ends without a record, and what follows it is no intruder."""
@@ -137,6 +135,3 @@ class Saves(Check):
         for bundle in args.bundles:
             self._require(bundle in self._bundles, f"{bundle} is no bundle of this history")
             self._bundles.discard(bundle)
-
-    def _load_plane(self, args: Any) -> None:
-        self._loaded = args.rows

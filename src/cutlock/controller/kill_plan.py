@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
 
@@ -10,7 +11,29 @@ import msgspec
 from cutlock.alphabet import Action
 from cutlock.errors import ConfigError
 
-__all__ = ["KillPlan"]
+__all__ = ["NEVER_ANNOUNCED", "KillPlan"]
+
+NEVER_ANNOUNCED = frozenset(
+    {
+        Action.BEGIN_RUN,
+        Action.START_PUMPS,
+        Action.END_RUN,
+        Action.FILL_SPARE_POOL,
+        Action.RAISE_EPOCH,
+        Action.OPEN_GATE,
+        Action.BEGIN_COMMIT,
+        Action.FAIL_GROUP,
+        Action.SUBSTITUTE_GROUP,
+        Action.RAISE_VERSION,
+        Action.OPEN_CUT,
+        Action.CLOSE_CUT,
+        Action.FAIL_SAVE,
+        Action.VERIFY_BUNDLE,
+        Action.LOAD_PLANE,
+        Action.CONNECT_PLANE,
+    }
+)
+"""Actions that follow another one without a stop point between them."""
 
 
 class KillPlan(msgspec.Struct, frozen=True):
@@ -25,18 +48,24 @@ class KillPlan(msgspec.Struct, frozen=True):
         """Read `Action` or `Action:N`.
 
         Raises:
-            ConfigError: no such action, or N is not a positive number.
+            ConfigError: no such action, one without a stop point, or N is not a positive
+                number.
         """
-        name, _, count = text.partition(":")
-        try:
-            action = Action(name)
-        except ValueError as error:
+        name, colon, count = text.partition(":")
+        choices = [action.value for action in Action if action not in NEVER_ANNOUNCED]
+        if name not in choices:
+            known = name in {action.value for action in Action}
+            near = difflib.get_close_matches(name, choices, 1)
             raise ConfigError(
-                f"{name!r} is no action; choose one of {', '.join(Action)}"
-            ) from error
-        if count and not (count.isdecimal() and int(count) > 0):
-            raise ConfigError(f"{text!r}: the count must be 1 or more, not {count!r}")
-        return cls(action, int(count or 1))
+                f"{name!r} is {'an action without a stop point' if known else 'no action'}"
+                f"{f' (did you mean {near[0]}?)' if near else ''}; choose one of "
+                f"{', '.join(choices)}"
+            )
+        if colon and not (count.isdecimal() and int(count) > 0):
+            raise ConfigError(
+                f"{text!r}: the count must be 1 or more, not {count!r}; write e.g. {name}:2"
+            )
+        return cls(Action(name), int(count or 1))
 
     async def reach(self, action: Action, /, **where: object) -> None:
         """Die if this is the moment."""

@@ -50,11 +50,13 @@ class RunDirectory:
         Raises:
             ConfigError: there is a run, or something else, already.
         """
-        if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
+        if (self.root / "run.json").exists():
             raise ConfigError(
-                f"{self.root} is not an empty directory; resume the run in it with `cutlock "
-                "resume`, or give a new directory"
+                f"{self.root} already holds a run; go on with it with `cutlock resume "
+                f"{self.root}`, or give a new directory"
             )
+        if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
+            raise ConfigError(f"{self.root} is not an empty directory; give a new or an empty one")
         (self.root / "events").mkdir(parents=True)
         facts = RunFacts(
             run_id=uuid.uuid4().hex,
@@ -117,6 +119,15 @@ class RunDirectory:
             yield
         finally:
             os.close(descriptor)
+
+    def require_idle(self) -> None:
+        """Refuse a run that has a controller, before anything is made ready for another.
+
+        Raises:
+            ConfigError: another process runs it.
+        """
+        with self.lock():
+            pass
 
     def log_path(self, incarnation: int) -> Path:
         """Where the log of that start goes."""

@@ -169,12 +169,16 @@ def load_manifest(path: Path) -> Manifest:
         ConfigError: it cannot be read, or rows are refused; names each and says why.
     """
     try:
-        read = msgspec.toml.decode(path.read_bytes(), type=Manifest)
-    except (OSError, msgspec.MsgspecError) as error:
+        data = path.read_bytes()
+    except OSError as error:
         raise ConfigError(
             f"manifest {path} cannot be read: {error}; "
             "run in a checkout of the repository, or name the file with --manifest"
         ) from error
+    try:
+        read = msgspec.toml.decode(data, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"manifest {path} is not in order: {error}") from error
     manifest = msgspec.structs.replace(read, root=path.absolute().parent)
     problems = list(_problems(manifest))
     if problems:

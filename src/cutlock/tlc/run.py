@@ -112,7 +112,7 @@ class Toolchain:
         arguments += ["-cp", str(self.jar.path), "tlc2.TLC", "-tool"]
         arguments += ["-workers", str(job.workers), "-metadir", f"{_WORK}/states", "-fp", "0"]
         # TLC 2.15 does not find a configuration by an absolute path.
-        arguments += ["-config", os.path.relpath(job.config.absolute(), _folder(job))]
+        arguments += ["-config", os.path.relpath(job.config.resolve(), _folder(job))]
         if job.coverage:
             arguments += ["-coverage", "1"]
         if not job.deadlock:
@@ -136,7 +136,7 @@ def find_toolchain(jar: Path | None = None) -> Toolchain:
 
 
 def _folder(job: Job) -> Path:
-    return job.module.absolute().parent
+    return job.module.resolve().parent  # TLC follows `..` of a real folder only
 
 
 def _follow(

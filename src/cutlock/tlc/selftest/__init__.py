@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cutlock.errors import ToolError
+from cutlock.errors import BudgetError, ToolError
 from cutlock.tlc.check import check_model
 from cutlock.tlc.logcheck import LogSpec, LogVerdict, check_logs, event
 from cutlock.tlc.manifest import load_manifest
@@ -42,9 +42,13 @@ def self_test(
             wrong.append(f"{model.name}: {'; '.join(result.why_not)}")
     if watch is not None:
         watch("logs")
-    verdicts = check_logs(toolchain, LogSpec(folder / "DialLog.tla"), _LOGS)
-    if verdicts != _LOG_VERDICTS:
-        wrong.append(f"logs: expected {_LOG_VERDICTS}, got {verdicts}")
+    try:
+        verdicts = check_logs(toolchain, LogSpec(folder / "DialLog.tla"), _LOGS)
+    except (BudgetError, ToolError) as error:
+        wrong.append(str(error))
+    else:
+        if verdicts != _LOG_VERDICTS:
+            wrong.append(f"logs: expected {_LOG_VERDICTS}, got {verdicts}")
     if wrong:
         raise ToolError(
             f"the checker fails its self-test, so nothing it says is believed: {'; '.join(wrong)}; "

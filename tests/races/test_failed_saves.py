@@ -1,0 +1,171 @@
+"""Saves that fail, and saves that are asked for at a bad moment."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutlock.alphabet import Action
+from cutlock.bundle.publication import latest, scan
+from cutlock.bundle.writing import BundleWriter
+from cutlock.errors import (
+    PlaneError,
+    SaveError,
+    WorkerError,
+)
+from tests.support.rig import Incarnation, Rig
+from tests.support.scripted import RefusingDisk
+from tests.support.situations import (
+    EVERY_STEP,
+)
+
+
+async def test_a_save_is_published_while_the_trainer_waits_for_a_group_that_never_comes(
+    rig: Rig,
+) -> None:
+    missing, other = rig.batch(1)
+    run = await rig.launch()
+    await run.published(0)
+    run.generator.finish(*rig.batch(0), other)
+    await run.logged(Action.COMMIT_GROUP, group=other)
+    await run.logged(Action.SYNC_WEIGHTS, version=1)
+    await run.quiet()
+    assert run.controller.status().waiting_for == "2 groups of step 1"
+    run.controller.request_save()
+    bundle = await run.published(1)
+    snapshot = rig.check_bundle(bundle)
+    assert [entry.group_id for entry in snapshot.index] == [other]
+    assert missing in [record.group_id for record in snapshot.ledger]
+    await rig.check_resume(run, bundle)
+
+
+FAILURES = ("rows of the plane", "index of the plane", "list of the plane", "policy")
+
+
+@pytest.mark.parametrize("part", FAILURES)
+async def test_a_save_that_fails_leaves_the_run_going_and_the_last_bundle_in_place(
+    rig: Rig, part: str
+) -> None:
+    rig.configure(checkpoint=EVERY_STEP)
+    run = await rig.run_to(2)
+    with fails(run, part):
+        run.cut.release()
+        await run.logged(Action.FAIL_SAVE, step=2)
+    root = rig.directory.root
+    assert latest(root).name == "step_1"
+    assert not (root / "tmp_step_2").exists()
+    assert rig.plan(root / "step_1").snapshot.step == 1
+    await run.finish()
+    rig.check_end(run)
+    assert [bundle.path.name for bundle in scan(root).bundles] == [
+        "step_0",
+        "step_1",
+        "step_3",
+        "step_4",
+    ]
+
+
+@contextlib.contextmanager
+def fails(run: Incarnation, part: str) -> Iterator[None]:
+    """Let a part of every save fail."""
+    error: Exception = PlaneError("the store has a bad day")
+    where, name = {
+        "rows of the plane": (run.state.plane, "snapshot_rows"),
+        "index of the plane": (run.state.plane, "snapshot_index"),
+        "list of the plane": (run.state.plane, "list_keys"),
+        "policy": (run.trainer, "save"),
+    }[part]
+    if part == "policy":
+        error = WorkerError("the trainer has a bad day")
+
+    async def fail(*arguments: object) -> None:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where, name, fail)
+        yield
+
+
+async def test_whatever_the_disk_refuses_the_run_goes_on_and_the_last_bundle_stays(
+    memory_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One save per step; of the n-th the disk refuses the n-th operation."""
+    rig = memory_rig
+    rig.configure(task={"prompts": 120}, checkpoint={"every": 1, "failures_in_a_row": 100})
+    run = await rig.launch(started=False)
+    first_step = run.holds.hold(Action.TRAIN_STEP)
+    run.generator.finish_all()
+    run.start()
+    await run.published(0)
+    await run.at(first_step)
+    begin = BundleWriter.begin
+    disks: list[Any] = []
+
+    def on_a_refusing_disk(root: Path, run_id: str, step: int) -> BundleWriter:
+        disks.append(RefusingDisk(len(disks) + 1))
+        return begin(root, run_id, step, disks[-1])
+
+    monkeypatch.setattr(BundleWriter, "begin", on_a_refusing_disk)
+    first_step.release()
+    await run.finish()
+    rig.check_end(run)
+    refused_steps = [r.args["step"] for r in run.log.records if r.action == Action.FAIL_SAVE]
+    published = [r.args["step"] for r in run.log.records if r.action == Action.PUBLISH_BUNDLE]
+    assert len(refused_steps) > 20
+    assert sorted([*refused_steps, *published]) == list(range(61))
+    assert latest(rig.directory.root).name == f"step_{published[-1]}"
+    assert scan(rig.directory.root).debris == ()
+
+
+async def test_too_many_failed_saves_in_a_row_end_the_run(rig: Rig) -> None:
+    rig.configure(checkpoint={"every": 1, "failures_in_a_row": 2})
+    run = await rig.run_to(1)
+    run.generator.finish_all()
+    with (
+        fails(run, "rows of the plane"),
+        pytest.raises(
+            SaveError,
+            match=r"2 saves in a row have failed \(checkpoint.failures_in_a_row = 2\); "
+            "last bundle: step 0; last error: the store has a bad day",
+        ),
+    ):
+        await run.finish()
+    assert [r.args["step"] for r in run.log.records if r.action == Action.FAIL_SAVE] == [1, 2]
+    bundle = latest(rig.directory.root)
+    assert bundle.name == "step_0"
+    resumed = await rig.resume(bundle)
+    await resumed.finish()
+    rig.check_end(resumed)
+
+
+async def test_failed_saves_with_a_good_one_between_do_not_end_the_run(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.configure(checkpoint={"every": 1, "failures_in_a_row": 2})
+    run = await rig.run_to(1)
+    snapshot_index = run.state.plane.snapshot_index
+
+    async def fail_now_and_then(directory: Path) -> None:
+        if run.state.step in (1, 3):
+            raise PlaneError("the store has a bad day")
+        await snapshot_index(directory)
+
+    monkeypatch.setattr(run.state.plane, "snapshot_index", fail_now_and_then)
+    report = await run.finish()
+    assert report.ended == "exhausted"
+    assert [r.args["step"] for r in run.log.records if r.action == Action.FAIL_SAVE] == [1, 3]
+    rig.check_end(run)
+
+
+async def test_a_last_save_that_fails_is_an_error_of_the_run(rig: Rig) -> None:
+    rig.configure(checkpoint=EVERY_STEP)
+    run = await rig.run_to(4)
+    with (
+        fails(run, "policy"),
+        pytest.raises(SaveError, match=r"the last save, of step 4, failed; .* since 3 again"),
+    ):
+        await run.finish()
