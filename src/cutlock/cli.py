@@ -45,8 +45,8 @@ Exit codes:
   2  wrong usage, configuration, or path
 """
 
-_console = Console()
-_errors = Console(stderr=True)
+_console = Console(markup=False, emoji=False, highlight=False)
+_errors = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 _json_option = click.option(
     "--json",
@@ -77,7 +77,7 @@ class _Group(click.Group):
 def _say(kind: str, text: str) -> None:
     """One line on stderr, however long."""
     line = " ".join(f"{kind}: {text}".split())
-    _errors.print(line, markup=False, highlight=False, soft_wrap=True)
+    _errors.print(line, soft_wrap=True)
 
 
 @click.group(
@@ -204,7 +204,7 @@ def demo(samplers: str, out: Path | None, config_path: Path, json_path: Path | N
     if json_path is not None:
         result = reports[0].audit if len(reports) == 1 else {r.sampler: r.audit for r in reports}
         _write_json(json_path, result)
-    _console.print(f"Runs, logs and bundles: {root}", soft_wrap=True, highlight=False)
+    _console.print(f"Runs, logs and bundles: {root}", soft_wrap=True)
     sys.exit(0 if all(report.audit.ok for report in reports) else 1)
 
 
@@ -225,12 +225,14 @@ def audit(directory: Path, json_path: Path | None) -> None:
 @_json_option
 def inspect(bundle: Path, json_path: Path | None) -> None:
     """Verify BUNDLE (a step_N directory) and say what it holds; unpickles nothing."""
+    if not bundle.exists():
+        raise BundleNotFoundError(f"{bundle} does not exist; give the path of a step_N directory")
     if (bundle / "run.json").exists():
         raise BundleNotFoundError(
             f"{bundle} is the directory of a run; give one of its bundles: "
             f"{_names(scan(bundle.absolute()))}"
         )
-    if bundle.exists() and not (bundle / MANIFEST).exists() and parse_name(bundle.name) is None:
+    if not (bundle / MANIFEST).exists() and parse_name(bundle.name) is None:
         raise BundleNotFoundError(
             f"{bundle} is no bundle, it has no {MANIFEST}; give the path of a step_N directory"
         )
@@ -435,7 +437,7 @@ def _print_audit(found: Audit) -> None:
     for problem in found.problems[:20]:
         _say("problem", problem)
     if len(found.problems) > 20:
-        _errors.print(f"and {len(found.problems) - 20} more; see --json")
+        _say("problem", f"and {len(found.problems) - 20} more; see --json")
 
 
 def _dropped(found: Audit) -> str:
@@ -459,8 +461,7 @@ def _print_demo(report: DemoReport) -> None:
     if report.reward_first is not None and report.reward_last is not None:
         _console.print(
             f"Mean reward: {report.reward_first:.2f} in the first steps, "
-            f"{report.reward_last:.2f} in the last.",
-            highlight=False,
+            f"{report.reward_last:.2f} in the last."
         )
     _print_audit(report.audit)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from rich.console import Console
 from rich.status import Status as Spinner
 from rich.table import Table
+from rich.text import Text
 
 __all__ = ["Progress", "key_values", "table"]
 
@@ -39,9 +40,9 @@ class Progress:
         text = f"{elapsed:6.1f} s  {stage}{': ' if detail else ''}{detail}"
         if self._console.is_terminal:
             if self._spinner is None:
-                self._spinner = self._console.status(text)
+                self._spinner = self._console.status(Text(text))
                 self._spinner.start()
-            self._spinner.update(text)
+            self._spinner.update(Text(text))
         elif stage != self._stage or self._now() - self._shown_at >= self._period_s:
             self._console.print(text, markup=False, highlight=False)
             self._shown_at = self._now()
@@ -56,19 +57,24 @@ class Progress:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A table; every column but the first is aligned to the right."""
-    made = Table(title=title, title_justify="left", title_style="bold")
+    made = Table(title=Text(title), title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
-        made.add_column(column, justify="right" if number else "left")
+        made.add_column(column, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row))
+        made.add_row(*(_cell(value) for value in row))
     return made
 
 
 def key_values(title: str, values: Iterable[tuple[str, object]]) -> Table:
     """Names and values, one pair a row."""
-    made = Table(title=title, title_justify="left", title_style="bold", show_header=False)
+    made = Table(title=Text(title), title_justify="left", title_style="bold", show_header=False)
     made.add_column()
     made.add_column(overflow="fold")
     for name, value in values:
-        made.add_row(name, str(value))
+        made.add_row(_cell(name), _cell(value))
     return made
+
+
+def _cell(value: object) -> Text:
+    """As it is: what is shown comes from users and errors, and is no markup."""
+    return Text(f"{value:.2f}" if isinstance(value, float) else str(value))
