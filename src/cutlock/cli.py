@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -372,6 +373,8 @@ def _run_on_ray(
     watch: Callable[[str, Status | None], None],
 ) -> RunReport:
     keep_ray_on_loopback()
+    # What TransferQueue warns of is said by our own errors, in one line.
+    os.environ.setdefault("TQ_LOGGING_LEVEL", "ERROR")
     from cutlock.controller.setup import run_on_ray
 
     return asyncio.run(run_on_ray(directory, config, plan, stops=stops, watch=watch))

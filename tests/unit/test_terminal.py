@@ -38,6 +38,12 @@ def test_a_new_stage_is_said_at_once_and_the_same_one_from_time_to_time() -> Non
     ]
 
 
+def test_a_long_line_is_one_line() -> None:
+    console, written = plain()
+    Progress(console, Clock()).show("running", "x" * 100)
+    assert written.getvalue().splitlines() == [f"   0.0 s  running: {'x' * 100}"]
+
+
 def test_on_a_terminal_one_line_is_kept_up_to_date_and_taken_away() -> None:
     written = io.StringIO()
     console = Console(file=written, width=80, force_terminal=True)

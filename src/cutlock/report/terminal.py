@@ -37,14 +37,14 @@ class Progress:
     def show(self, stage: str, detail: str = "") -> None:
         """Say that `stage` goes on; `detail` may change often."""
         elapsed = self._now() - self._began
-        text = f"{elapsed:6.1f} s  {stage}{': ' if detail else ''}{detail}"
+        line = f"{elapsed:6.1f} s  {stage}{': ' if detail else ''}{detail}"
         if self._console.is_terminal:
             if self._spinner is None:
-                self._spinner = self._console.status(Text(text))
+                self._spinner = self._console.status("")
                 self._spinner.start()
-            self._spinner.update(Text(text))
+            self._spinner.update(Text(line, no_wrap=True, overflow="ellipsis"))
         elif stage != self._stage or self._now() - self._shown_at >= self._period_s:
-            self._console.print(text, markup=False, highlight=False)
+            self._console.print(Text(line), soft_wrap=True)
             self._shown_at = self._now()
         self._stage = stage
 
