@@ -18,7 +18,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -107,14 +107,16 @@ class LightTrainer:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What goes wrong in every start of a run."""
+    """What goes wrong in a run."""
 
     failing: frozenset[str] = frozenset()
     """Prompts whose generation always fails."""
     slow: frozenset[str] = frozenset()
     """Prompts whose generation takes longer than several steps."""
     broken_puts: frozenset[int] = frozenset()
-    """Numbers of the puts of rollouts, from 1, that fail after they have stored their rows."""
+    """Numbers, in each start, of the puts of rollouts that fail after they have stored."""
+    broken_saves: frozenset[int] = frozenset()
+    """Numbers, in the first start, of the saves that fail inside their cut."""
 
 
 class LightGenerator:
@@ -145,18 +147,25 @@ class LightGenerator:
 
 
 class BrokenPlane(MemoryPlane):
-    """A plane some of whose first puts of a row fail when they have stored it."""
+    """A plane some of whose calls fail when they have done their work."""
 
-    def __init__(self, store: MemoryStore, broken: frozenset[int]) -> None:
+    def __init__(self, store: MemoryStore, trouble: Trouble) -> None:
         super().__init__(store)
-        self._broken = broken
+        self._trouble = trouble
         self._puts = 0
+        self._saves = 0
 
     async def put(self, keys: Sequence[str], fields: Fields) -> None:
         await super().put(keys, fields)
         self._puts += "reward" in fields
-        if "reward" in fields and self._puts in self._broken:
+        if "reward" in fields and self._puts in self._trouble.broken_puts:
             raise PlaneError(f"put number {self._puts} is broken")
+
+    async def snapshot_index(self, directory: Path) -> None:
+        await super().snapshot_index(directory)
+        self._saves += 1
+        if self._saves in self._trouble.broken_saves:
+            raise PlaneError(f"save number {self._saves} is broken")
 
 
 class OneThread(ThreadPoolExecutor):
@@ -179,7 +188,7 @@ def in_one_thread(work: Coroutine[Any, Any, T]) -> T:
 
 @dataclass
 class Run:
-    """A run directory, and what goes wrong in every start in it."""
+    """A run directory, and what goes wrong in it."""
 
     directory: RunDirectory
     trouble: Trouble = Trouble()
@@ -199,7 +208,7 @@ class Run:
     def copy(self, root: Path) -> Run:
         """The run as a kill at this instant would leave it."""
         shutil.copytree(self.root, root)
-        return Run(RunDirectory(root), self.trouble)
+        return Run(RunDirectory(root), replace(self.trouble, broken_saves=frozenset()))
 
     def first(self, config: RunConfig, stops: StopPoints = NO_STOPS) -> RunReport:
         return in_one_thread(self._run(config, None, stops))
@@ -226,7 +235,7 @@ class Run:
         ready = await load_plane(plan, bootstrap)
 
         async def connect() -> DataPlane:
-            return BrokenPlane(bootstrap.store, self.trouble.broken_puts)
+            return BrokenPlane(bootstrap.store, self.trouble)
 
         self.trainer = LightTrainer(MemoryPlane(bootstrap.store))
         if plan is not None:

@@ -67,6 +67,21 @@ def test_a_run_that_nobody_killed_is_clean(ram_path: Path) -> None:
         assert min(window.drain, window.exclusive, window.rest) > 0
 
 
+def test_a_run_can_be_audited_while_it_goes_on(ram_path: Path) -> None:
+    run = Run.create(ram_path / "run", CONFIG)
+    seen: list[Audit] = []
+
+    class Auditor:
+        async def reach(self, action: Action, /, **where: object) -> None:
+            seen.append(run.audit())
+
+    run.first(CONFIG, Auditor())
+    assert all(audit.ok and audit.ended is None for audit in seen)
+    trained = [audit.trained_once for audit in seen]
+    assert trained == sorted(trained)
+    assert {*trained} == {0, 4, 7, 10}
+
+
 def test_of_a_killed_run_counts_what_its_newest_bundle_continues(ram_path: Path) -> None:
     run = Run.create(ram_path / "run", CONFIG)
     audit = kill(run, CONFIG, ram_path, Action.RESERVE_BATCH, 6).audit()

@@ -83,6 +83,12 @@ TROUBLES = [
         Trouble(broken_puts=frozenset({2, 3, 6})),
         same_steps=True,
     ),
+    Situation(
+        "broken saves",
+        {"checkpoint": {"every": 1, "keep": 2}},
+        Trouble(broken_saves=frozenset({2, 3, 5})),
+        same_steps=True,
+    ),
 ]
 SITUATIONS = [*SAMPLERS, *TROUBLES]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -15,7 +16,7 @@ from cutlock.audit.history import COMPLETE, Event, History, read_history
 from cutlock.bundle.publication import scan
 from cutlock.controller.config import parse_config
 from cutlock.controller.run_directory import RunDirectory, RunFacts
-from cutlock.errors import AuditError, BundleCorruptError
+from cutlock.errors import AuditError, BundleCorruptError, BundleNotFoundError
 
 __all__ = ["Audit", "Window", "audit_run"]
 
@@ -70,15 +71,8 @@ def audit_run(directory: RunDirectory) -> Audit:
         AuditError: the logs cannot be read as histories at all.
     """
     facts = directory.facts()
-    history = read_history(directory.logs())
-    due, known = _epochs(facts, history)
-
-    def account(events: Iterable[Event]) -> Account:
-        return Account(facts.prompts, known, events)
-
     problems: list[str] = []
-    for incarnation in history.logs:
-        problems += account(history.until(incarnation)).problems
+    # Before the logs, which of a run that goes on then hold the past of every bundle.
     saved: list[SavedCut] = []
     found = scan(directory.root, facts.run_id).bundles
     for bundle in found:
@@ -86,10 +80,20 @@ def audit_run(directory: RunDirectory) -> Audit:
             saved.append(read_cut(bundle.path))
         except BundleCorruptError as error:
             problems.append(str(error))
+        except BundleNotFoundError:
+            pass  # Pruned meanwhile.
+    history = read_history(directory.logs())
+    due, known = _epochs(facts, history)
+
+    def account(events: Iterable[Event]) -> Account:
+        return Account(facts.prompts, known, events)
+
+    for incarnation in history.logs:
+        problems += account(history.until(incarnation)).problems
     for one in saved:
         problems += _compare(one, history, account)
     problems += _framing(history)
-    problems += _unresolvable(history, saved)
+    problems += _unresolvable(history, directory.root)
 
     complete = history.ended in COMPLETE
     events: list[Event] = []
@@ -180,13 +184,17 @@ def _framing(history: History) -> Iterator[str]:
                 )
 
 
-def _unresolvable(history: History, saved: Iterable[SavedCut]) -> Iterator[str]:
+def _unresolvable(history: History, root: Path) -> Iterator[str]:
     """Promise P8: the bundle that the next resume needs is there."""
     last = history.last_bundle()
     if last is None:
         return
     name, incarnation, event = last
-    if not any((s.path.name, s.info.incarnation) == (name, incarnation) for s in saved):
+    try:
+        there = read_cut(root / name).info.incarnation == incarnation
+    except (BundleCorruptError, BundleNotFoundError):
+        there = False
+    if not there:
         yield f"{event.where}: bundle {name} of incarnation {incarnation} is not resolvable"
 
 

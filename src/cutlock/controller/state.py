@@ -26,7 +26,7 @@ class Signal:
     """Wakes everybody who waits for something to change."""
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order of arrival
 
     def notify(self) -> None:
         """Wake all present waiters."""
@@ -37,11 +37,11 @@ class Signal:
     async def wait(self) -> None:
         """Return after the next `notify`."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
 
 
 class Permits:
