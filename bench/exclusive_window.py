@@ -104,6 +104,8 @@ async def fill(state: RunState, row_bytes: int) -> None:
         assert batch is not None
         admission = state.ledger.reserve(slot, batch.occurrences)
         records = admit(state, slot, admission)
+        if batch.ends_epoch:
+            state.loader.raise_epoch(slot)
     for record in records:
         state.buffer.reserve(record)
         rows = [torch.rand(row_bytes // 4) for _ in range(ROWS_PER_GROUP)]

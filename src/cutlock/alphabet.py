@@ -16,6 +16,8 @@ __all__ = ["ARGUMENTS", "Action"]
 class Action(enum.StrEnum):
     """One action of the protocol; the value is its name in spec, traces and logs."""
 
+    # Environment: what happens to a run from outside, and so is in no log
+    CRASH = "Crash"
     # Controller
     BEGIN_RUN = "BeginRun"
     START_PUMPS = "StartPumps"
@@ -62,6 +64,11 @@ class Action(enum.StrEnum):
     PUBLISH_BUNDLE = "PublishBundle"
     PRUNE_BUNDLES = "PruneBundles"
     FAIL_SAVE = "FailSave"
+    # Plane under the narrow cut: a put reaches its units one by one, and a clear of captured
+    # rows waits until each unit has written them
+    STORE_ROW = "StoreRow"
+    SAVE_UNIT = "SaveUnit"
+    FLUSH_DEFERRED = "FlushDeferred"
     # Restore
     VERIFY_BUNDLE = "VerifyBundle"
     LOAD_PLANE = "LoadPlane"
@@ -78,6 +85,7 @@ class Action(enum.StrEnum):
 
 
 ARGUMENTS: dict[Action, tuple[str, ...]] = {
+    Action.CRASH: (),
     Action.BEGIN_RUN: ("incarnation", "sampler", "prompts_per_step", "group_size", "epochs"),
     Action.START_PUMPS: ("step", "version"),
     Action.END_RUN: ("reason",),
@@ -118,6 +126,9 @@ ARGUMENTS: dict[Action, tuple[str, ...]] = {
     Action.PUBLISH_BUNDLE: ("step", "bundle"),
     Action.PRUNE_BUNDLES: ("bundles",),
     Action.FAIL_SAVE: ("step", "error"),
+    Action.STORE_ROW: ("group", "unit"),
+    Action.SAVE_UNIT: ("unit",),
+    Action.FLUSH_DEFERRED: ("groups",),
     Action.VERIFY_BUNDLE: ("bundle", "step", "incarnation", "log_records"),
     Action.LOAD_PLANE: ("rows",),
     Action.CONNECT_PLANE: (),

@@ -278,7 +278,6 @@ class ReplayBuffer:
     async def evict(self, slot: Slot, version: int, group_ids: Sequence[str]) -> None:
         """Drop finished groups that can never train: entries and rows."""
         self._barrier.require_slot(slot)
-        await self._stops.reach(Action.EVICT_GROUPS, version=version)
         entries = self._take(group_ids)
         self._ledger.discard_owned(slot, group_ids)
         self._events.record(Action.EVICT_GROUPS, version=version, groups=list(group_ids))

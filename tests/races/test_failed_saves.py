@@ -17,6 +17,7 @@ from cutlock.errors import (
     SaveError,
     WorkerError,
 )
+from tests.support.mutations import WINDOW
 from tests.support.rig import Incarnation, Rig
 from tests.support.scripted import RefusingDisk
 from tests.support.situations import (
@@ -129,8 +130,8 @@ async def test_too_many_failed_saves_in_a_row_end_the_run(rig: Rig) -> None:
         fails(run, "rows of the plane"),
         pytest.raises(
             SaveError,
-            match=r"2 saves in a row have failed \(checkpoint.failures_in_a_row = 2\); "
-            "last bundle: step 0; last error: the store has a bad day",
+            match=r"2 saves in a row have failed \(checkpoint.failures_in_a_row = 2\); last "
+            "bundle: step 0; resume the run when .* can be written; last error: the store has a",
         ),
     ):
         await run.finish()
@@ -161,11 +162,58 @@ async def test_failed_saves_with_a_good_one_between_do_not_end_the_run(
     rig.check_end(run)
 
 
-async def test_a_last_save_that_fails_is_an_error_of_the_run(rig: Rig) -> None:
+WRITES = (
+    Action.WRITE_POLICY,
+    Action.WRITE_SIDECARS,
+    Action.WRITE_MANIFEST,
+    Action.PUBLISH_BUNDLE,
+)
+
+
+@pytest.mark.parametrize("point", [*WINDOW, *WRITES], ids=str)
+async def test_a_save_that_fails_at_any_stop_point_is_given_up_and_the_run_goes_on(
+    memory_rig: Rig, point: Action
+) -> None:
+    rig = memory_rig
+    rig.configure(checkpoint=EVERY_STEP)
+    run = await rig.run_to(2)
+    run.holds.fail(point, SaveError("it has a bad day"))
+    run.cut.release()
+    await run.logged(Action.FAIL_SAVE, step=2)
+    root = rig.directory.root
+    assert latest(root).name == "step_1"
+    assert scan(root).debris == ()
+    assert run.saver.capture is None
+    assert not run.state.barrier.cut_open
+    await run.finish()
+    rig.check_end(run)
+
+
+async def test_the_last_save_is_tried_again_until_it_succeeds(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.configure(checkpoint=EVERY_STEP)
+    run = await rig.run_to(4)
+    save, left = run.trainer.save, [WorkerError("a bad day"), WorkerError("another")]
+
+    async def fail_twice(directory: Path) -> None:
+        if left:
+            raise left.pop()
+        await save(directory)
+
+    monkeypatch.setattr(run.trainer, "save", fail_twice)
+    report = await run.finish()
+    assert report.ended == "exhausted"
+    assert [r.args["step"] for r in run.log.records if r.action == Action.FAIL_SAVE] == [4, 4]
+    assert latest(rig.directory.root).name == "step_4"
+    rig.check_end(run)
+
+
+async def test_a_last_save_that_never_succeeds_is_an_error_of_the_run(rig: Rig) -> None:
     rig.configure(checkpoint=EVERY_STEP)
     run = await rig.run_to(4)
     with (
         fails(run, "policy"),
-        pytest.raises(SaveError, match=r"the last save, of step 4, failed; .* since 3 again"),
+        pytest.raises(SaveError, match=r"3 saves in a row have failed .*; last bundle: step 3; "),
     ):
         await run.finish()

@@ -112,6 +112,21 @@ def no_rollback(patch: Patch) -> None:
     patch.setattr(ReplayBuffer, "_roll_back", leave)
 
 
+def no_inventory(patch: Patch) -> None:
+    async def trust(*arguments: object) -> None:
+        pass
+
+    patch.setattr(save.Saver, "_check_inventory", trust)
+
+
+def no_slot_and_no_inventory(kind: str) -> Callable[[Patch], None]:
+    def remove(patch: Patch) -> None:
+        no_slot(kind)(patch)
+        no_inventory(patch)
+
+    return remove
+
+
 def late_discard(patch: Patch) -> None:
     """The ledger forgets a committed group only when it is selected."""
     patch.setattr(Ledger, "discard", lambda ledger, slot, group_id: ledger[group_id])
@@ -342,6 +357,13 @@ PROTECTIONS = (
         "slot around the put of a commit",
         no_slot("group_commit"),
         during(COMMIT, Action.SAVE_PLANE),
+        InventoryError,
+        "the plane holds 4 rows and the index 2",
+    ),
+    Protection(
+        "the same, without the save's own check",
+        no_slot_and_no_inventory("group_commit"),
+        during(COMMIT, Action.SAVE_PLANE),
         AssertionError,
         "on one side only",
     ),
@@ -411,6 +433,13 @@ PROTECTIONS = (
     Protection(
         "slot around the eviction",
         no_slot("evict"),
+        during(EVICT, Action.SAVE_PLANE),
+        InventoryError,
+        "the plane holds 0 rows and the index 4",
+    ),
+    Protection(
+        "the same, without the save's own check",
+        no_slot_and_no_inventory("evict"),
         during(EVICT, Action.SAVE_PLANE),
         InventoryError,
         "4 of 4 rows of the index are not in the restored plane",

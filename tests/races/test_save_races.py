@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,11 +16,10 @@ from tests.support.mutations import (
     ADVANCE,
     COMMIT,
     MUTATIONS,
-    READS,
-    STALE,
+    WINDOW,
     Mutation,
     meet,
-    stale_in_flight,
+    two_stale_groups,
 )
 from tests.support.rig import Incarnation, Rig
 from tests.support.samplers import AdmitOnly
@@ -46,7 +43,7 @@ async def test_a_change_waits_for_the_window_and_the_bundle_is_of_one_instant(
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
-@pytest.mark.parametrize("point", READS[:-1], ids=str)
+@pytest.mark.parametrize("point", [a for a in WINDOW if a is not Action.SAVE_PLANE], ids=str)
 async def test_a_change_waits_wherever_the_window_stands(
     memory_rig: Rig, mutation: Mutation, point: Action
 ) -> None:
@@ -320,26 +317,11 @@ async def test_a_put_that_is_cancelled_in_a_store_that_does_not_answer_leaves_no
 # What is stale, against commits and requests for a save.
 
 
-@contextlib.asynccontextmanager
-async def two_stale_groups(rig: Rig) -> AsyncIterator[Incarnation]:
-    """A run whose second batch is being generated and is too old already, and nothing else."""
-    rig.configure(**STALE)
-    run = await rig.launch(started=False)
-    async with contextlib.aclosing(stale_in_flight(run)) as script:
-        await anext(script)
-        run.start()
-        await run.published(0)
-        run.generator.finish(*rig.batch(0))
-        await run.logged(Action.SYNC_WEIGHTS, version=1)
-        await anext(script)
-        yield run
-
-
 async def test_a_group_that_is_committed_while_another_is_aborted_is_left_alone(
     rig: Rig,
 ) -> None:
     async with two_stale_groups(rig) as run:
-        first, second = sorted(rig.batch(1))
+        first, second = rig.batch(1)
         hold = run.holds.hold(Action.ABORT_STALE, group=first)
         run.spawn(run.rollouts.abort_stale(run.state.version.value))
         await run.at(hold)
@@ -392,7 +374,7 @@ async def test_a_save_that_is_asked_for_during_an_eviction_is_published(
 # The fault that all this is about.
 
 
-@pytest.mark.parametrize("point", READS, ids=str)
+@pytest.mark.parametrize("point", WINDOW, ids=str)
 async def test_a_batch_that_is_admitted_around_a_save_is_not_dropped_on_resume(
     memory_rig: Rig, point: Action
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_run_whose_only_trainer_generator_or_controller_dies_says_so_and_resum
 
 KILLS: dict[Action, int] = {
     Action.RESERVE_BATCH: 6,
+    Action.OPEN_GATE: 6,
     Action.COMMIT_ADMISSION: 6,
     Action.LAUNCH_GROUP: 12,
     Action.PUT_ROWS: 12,
@@ -96,10 +97,13 @@ KILLS: dict[Action, int] = {
     Action.WRITE_ADVANTAGES: 4,
     Action.TRAIN_STEP: 4,
     Action.CLEAR_ROWS: 4,
+    Action.RAISE_VERSION: 4,
     Action.SYNC_WEIGHTS: 4,
+    Action.OPEN_CUT: 2,
     Action.READ_CURSOR: 2,
     Action.READ_LEDGER: 2,
     Action.SAVE_PLANE: 2,
+    Action.CLOSE_CUT: 2,
     Action.WRITE_POLICY: 2,
     Action.WRITE_MANIFEST: 2,
     Action.PUBLISH_BUNDLE: 2,

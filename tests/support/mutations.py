@@ -8,7 +8,7 @@ open.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -189,6 +189,23 @@ STALE = {
     "task": {"prompts": 4},
     "buffer": {"capacity": 4},
 }
+
+
+@contextlib.asynccontextmanager
+async def two_stale_groups(rig: Rig) -> AsyncIterator[Incarnation]:
+    """A run whose second batch is being generated and is too old already, and nothing else."""
+    rig.configure(**STALE)
+    run = await rig.launch(started=False)
+    async with contextlib.aclosing(stale_in_flight(run)) as script:
+        await anext(script)
+        run.start()
+        await run.published(0)
+        run.generator.finish(*rig.batch(0))
+        await run.logged(Action.SYNC_WEIGHTS, version=1)
+        await anext(script)
+        yield run
+
+
 STALE_ABORT = Mutation(
     "stale abort",
     "stale_abort",
@@ -217,15 +234,17 @@ MUTATIONS = (
     CLEAR,
 )
 
-READS = (
+WINDOW = (
+    Action.OPEN_CUT,
     Action.READ_CURSOR,
     Action.READ_LOADER,
     Action.READ_SPARE_POOL,
     Action.READ_INDEX,
     Action.READ_LEDGER,
     Action.SAVE_PLANE,
+    Action.CLOSE_CUT,
 )
-"""The actions inside the exclusive window, in order."""
+"""The stop points inside the exclusive window, in order."""
 
 
 async def meet(

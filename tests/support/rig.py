@@ -19,6 +19,7 @@ from cutlock.audit import audit_run
 from cutlock.bundle.contents import decode_cut, read_training_info
 from cutlock.bundle.verification import verify
 from cutlock.controller.assembly import Parts, assemble, build_prompts
+from cutlock.controller.capture import Capture
 from cutlock.controller.config import RunConfig, parse_config
 from cutlock.controller.core import RunReport
 from cutlock.controller.restore import ResumePlan, load_plane, verify_for_resume
@@ -215,10 +216,11 @@ class Incarnation:
 
     async def read_cut(self) -> Snapshot:
         """What a save would read now; before the start, and not in the log."""
-        rows = self.state.config.checkpoint.rows
+        capture = Capture()
         with self._unlogged():
             async with self.state.barrier.checkpoint() as cut:
-                return await self.saver._read(cut, rows=rows)
+                await self.saver._read(cut, capture)
+        return capture.snapshot(rows=self.state.config.checkpoint.rows)
 
     async def save_into(self, root: Path) -> Path:
         """Save the present state into another directory, whether it was saved already or not."""

@@ -35,10 +35,11 @@ class Hold:
 
 
 class Holds:
-    """`StopPoints` at which holds can be put up."""
+    """`StopPoints` at which holds can be put up, and announcements be answered by an error."""
 
     def __init__(self) -> None:
         self.announced = 0
+        self._failing: dict[Action, Exception] = {}
         self._holds: list[tuple[Action, Mapping[str, object], list[int], Hold]] = []
 
     def hold(self, action: Action, *, skip: int = 0, **where: object) -> Hold:
@@ -47,12 +48,18 @@ class Holds:
         self._holds.append((action, where, [skip], hold))
         return hold
 
+    def fail(self, action: Action, error: Exception) -> None:
+        """Answer the next such announcement by the error."""
+        self._failing[action] = error
+
     def release_all(self) -> None:
         for *_, hold in self._holds:
             hold.release()
 
     async def reach(self, action: Action, /, **where: object) -> None:
         self.announced += 1
+        if action in self._failing:
+            raise self._failing.pop(action)
         for wanted, condition, skip, hold in self._holds:
             if wanted is not action or not where.items() >= condition.items():
                 continue

@@ -243,7 +243,7 @@ def test_kills_in_a_row_lose_and_repeat_nothing(ram_path: Path) -> None:
         situation = SITUATIONS[number % len(SITUATIONS)]
         run = situation.create(ram_path / str(number))
         for start in range(2):
-            at = chance.randint(40 if start == 0 else 1, 80)
+            at = chance.randint(50 if start == 0 else 1, 100)
             camera = Camera(run, ram_path / f"{number}-{start}", only(at))
             if start == 0:
                 run.first(situation.config, camera)

@@ -293,7 +293,7 @@ def test_bytes_that_are_no_text_are_no_configuration(ram_path: Path) -> None:
         ("SavePlane:0", ("must be 1 or more, not '0'", "SavePlane:2")),
         ("SavePlane:", ("must be 1 or more, not ''",)),
         ("SavePlane:two", ("must be 1 or more, not 'two'",)),
-        ("OpenGate", ("'OpenGate' is an action without a stop point", "CommitAdmission")),
+        ("BeginCommit", ("'BeginCommit' is an action without a stop point", "CommitAdmission")),
         ("", ("'' is no action",)),
     ],
 )

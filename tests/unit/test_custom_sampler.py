@@ -109,7 +109,7 @@ class Desk:
         self.log: list[str] = []
         self.admitted: list[Admission] = []
 
-    def _opened(self) -> None:
+    async def _opened(self) -> None:
         assert self.barrier.slots == (0 if isinstance(self.sampler, Split) else 1)
         self.log.append("opened")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cutlock.barrier import Barrier
 from cutlock.controller.loader import Batch, PromptLoader, epoch_order
-from cutlock.errors import ConfigMismatchError
+from cutlock.errors import ConfigMismatchError, InvariantError
 from cutlock.ledger import Ledger
 from cutlock.records import LoaderState, canonical_json
 from cutlock.workers.task import ReverseTask
@@ -39,8 +39,12 @@ class NoPrompts:
 
 
 def following(loader: PromptLoader) -> Batch | None:
+    """The next batch, taken as the rollout pump takes it."""
     with entered(loader._barrier.mutation("advance")) as slot:
-        return loader.next_batch(slot)
+        batch = loader.next_batch(slot)
+        if batch is not None and batch.ends_epoch:
+            loader.raise_epoch(slot)
+        return batch
 
 
 def rest(loader: PromptLoader) -> list[Batch]:
@@ -159,6 +163,58 @@ class TestEpoch:
             (1, 2, False, False),
             (2, 0, True, True),
         ]
+
+    def test_the_last_batch_leaves_the_loader_at_the_end_of_its_epoch_until_that_is_raised(
+        self,
+    ) -> None:
+        tested = loader(4, batch_size=4, epochs=1)
+        with entered(tested._barrier.mutation("advance")) as slot:
+            tested.next_batch(slot)
+            assert (tested.epoch, tested.position) == (0, 4)
+            assert tested.raise_due
+            assert not tested.exhausted
+            tested.raise_epoch(slot)
+        assert (tested.epoch, tested.position) == (1, 0)
+        assert not tested.raise_due
+        assert tested.exhausted
+
+    def test_no_batch_is_served_while_the_epoch_is_to_be_raised(self) -> None:
+        tested = loader(4, batch_size=4, epochs=2)
+        with entered(tested._barrier.mutation("advance")) as slot:
+            tested.next_batch(slot)
+            with pytest.raises(InvariantError, match=r"cannot serve a batch at the end of epoch 0"):
+                tested.next_batch(slot)
+            tested.raise_epoch(slot)
+        assert rest(tested) == rest(loader(4, batch_size=4, epochs=2))[1:]
+
+    def test_no_position_is_saved_while_the_epoch_is_to_be_raised(self) -> None:
+        tested = loader(4, batch_size=4, epochs=2)
+        with entered(tested._barrier.mutation("advance")) as slot:
+            tested.next_batch(slot)
+        with pytest.raises(InvariantError, match=r"be saved .* all 4 prompts .*call raise_epoch"):
+            saved(tested)
+
+    @pytest.mark.parametrize("served", [0, 1, 3])
+    def test_an_epoch_that_has_not_ended_is_not_raised(self, served: int) -> None:
+        tested = loader(6, batch_size=2, epochs=2)
+        for _ in range(served):
+            following(tested)
+        before = saved(tested)
+        with (
+            entered(tested._barrier.mutation("advance")) as slot,
+            pytest.raises(InvariantError, match=r"cannot be raised at prompt \d of 6; serve the"),
+        ):
+            tested.raise_epoch(slot)
+        assert saved(tested) == before
+
+    def test_an_exhausted_loader_has_no_epoch_to_raise(self) -> None:
+        tested = loader()
+        rest(tested)
+        with (
+            entered(tested._barrier.mutation("advance")) as slot,
+            pytest.raises(InvariantError, match=r"epoch 2 cannot be raised"),
+        ):
+            tested.raise_epoch(slot)
 
     def test_a_resume_on_an_epoch_boundary_serves_the_whole_next_epoch(self) -> None:
         tested = loader(6, batch_size=2, epochs=2)
@@ -294,6 +350,7 @@ class TestRefusals:
     def test_a_batch_is_taken_only_in_a_live_slot_of_this_barrier(self, no_proof: str) -> None:
         tested = loader()
         refuses(no_proof, tested._barrier, "slot", tested.next_batch)
+        refuses(no_proof, tested._barrier, "slot", tested.raise_epoch)
         refuses(
             no_proof, tested._barrier, "slot", lambda slot: tested.restore(slot, saved(loader()))
         )
@@ -318,6 +375,9 @@ async def test_no_cut_sees_a_position_past_a_prompt_that_nobody_owns() -> None:
                 assert batch is not None
                 await turns(3)
                 ledger.reserve(slot, batch.occurrences)
+                if batch.ends_epoch:
+                    await turns(3)
+                    tested.raise_epoch(slot)
             await turns(1)
 
     async def saver() -> None:

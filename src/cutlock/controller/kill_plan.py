@@ -15,25 +15,24 @@ __all__ = ["NEVER_ANNOUNCED", "KillPlan"]
 
 NEVER_ANNOUNCED = frozenset(
     {
+        Action.CRASH,
         Action.BEGIN_RUN,
         Action.START_PUMPS,
         Action.END_RUN,
         Action.FILL_SPARE_POOL,
-        Action.RAISE_EPOCH,
-        Action.OPEN_GATE,
         Action.BEGIN_COMMIT,
         Action.FAIL_GROUP,
         Action.SUBSTITUTE_GROUP,
-        Action.RAISE_VERSION,
-        Action.OPEN_CUT,
-        Action.CLOSE_CUT,
         Action.FAIL_SAVE,
+        Action.STORE_ROW,
+        Action.SAVE_UNIT,
+        Action.FLUSH_DEFERRED,
         Action.VERIFY_BUNDLE,
         Action.LOAD_PLANE,
         Action.CONNECT_PLANE,
     }
 )
-"""Actions that follow another one without a stop point between them."""
+"""Actions without a stop point: they follow another one at once, or come from outside."""
 
 
 class KillPlan(msgspec.Struct, frozen=True):

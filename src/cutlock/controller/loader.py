@@ -17,7 +17,7 @@ import msgspec
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from cutlock.barrier import Barrier, Cut, Slot
-from cutlock.errors import ConfigMismatchError
+from cutlock.errors import ConfigMismatchError, InvariantError
 from cutlock.records import LoaderState, Occurrence
 from cutlock.workers.base import PromptSet
 
@@ -99,28 +99,55 @@ class PromptLoader:
         """Whether no batch is left."""
         return self._exhausted
 
-    def next_batch(self, slot: Slot) -> Batch | None:
-        """The next batch, which the caller must give an owner in the same slot.
+    @property
+    def raise_due(self) -> bool:
+        """Whether all of this epoch is served and the counter still has to be raised."""
+        return not self._exhausted and self._position == len(self._prompts)
 
-        A batch that ends its epoch raises the epoch counter in this slot as well, so that a
-        finished position is never saved as one of the epoch that follows. None at the end.
+    def next_batch(self, slot: Slot) -> Batch | None:
+        """The next batch, which the caller must give an owner in the same slot; None at the end.
+
+        After a batch that ends its epoch comes `raise_epoch`, in the same slot as well, so
+        that a finished position is never saved as one of the epoch that follows.
+
+        Raises:
+            InvariantError: the epoch before has ended and was not raised.
         """
         self._barrier.require_slot(slot)
+        self._refuse_raise_due("serve a batch")
         if self._exhausted:
             return None
         if self._batches is None:
             self._batches = iter(self._loader)
         occurrences = tuple(self._occurrence(position) for position in next(self._batches))
         self._position += len(occurrences)
-        ends_epoch = self._position == len(self._prompts)
-        batch = Batch(self._epoch, self._position, occurrences, ends_epoch)
-        if ends_epoch:
-            self._epoch += 1
-            self._position = 0
-            self._batches = None
-            self._loader = self._of_epoch()
-            self._exhausted = self._epoch >= self._epochs
-        return batch
+        return Batch(self._epoch, self._position, occurrences, self.raise_due)
+
+    def raise_epoch(self, slot: Slot) -> None:
+        """Go to the start of the next epoch, in the slot of the batch that ended this one.
+
+        Raises:
+            InvariantError: this epoch has not ended.
+        """
+        self._barrier.require_slot(slot)
+        if not self.raise_due:
+            raise InvariantError(
+                f"epoch {self._epoch} cannot be raised at prompt {self._position} of "
+                f"{len(self._prompts)}; serve the rest of it first"
+            )
+        self._epoch += 1
+        self._position = 0
+        self._batches = None
+        self._loader = self._of_epoch()
+        self._exhausted = self._epoch >= self._epochs
+
+    def _refuse_raise_due(self, what: str) -> None:
+        if self.raise_due:
+            raise InvariantError(
+                f"the loader cannot {what} at the end of epoch {self._epoch}, all "
+                f"{self._position} prompts of which are served; call raise_epoch() in the slot "
+                "of its last batch"
+            )
 
     def _occurrence(self, position: int) -> Occurrence:
         prompt = self._prompts[position]
@@ -139,8 +166,13 @@ class PromptLoader:
             )
 
     def snapshot(self, cut: Cut) -> LoaderState:
-        """Epoch and position, together."""
+        """Epoch and position, together.
+
+        Raises:
+            InvariantError: an epoch has ended and was not raised.
+        """
         self._barrier.require_cut(cut)
+        self._refuse_raise_due("be saved")
         return LoaderState(
             epoch=self._epoch,
             position=self._position,

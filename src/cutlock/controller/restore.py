@@ -21,8 +21,8 @@ from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.contents import TrainingInfo, decode_cut, read_training_info
 from cutlock.bundle.publication import scan
 from cutlock.bundle.verification import verify
+from cutlock.controller.capture import given_back
 from cutlock.controller.config import RunConfig, parse_config, require_resumable
-from cutlock.controller.save import given_back
 from cutlock.controller.state import RunState
 from cutlock.errors import (
     BundleCorruptError,

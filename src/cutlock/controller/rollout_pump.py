@@ -75,7 +75,7 @@ class RolloutPump:
         # Spares may still be needed to replace losses until everything launched has settled.
         while self._tasks:
             await self._state.changed.wait()
-        return await self._drain_pool()
+        return await self._drain_pool() if len(self._state.pool) else None
 
     async def _advance_loader(self) -> int | None:
         state = self._state
@@ -92,6 +92,8 @@ class RolloutPump:
                 admission_id = state.ledger.reserve(slot, batch.occurrences)
                 state.events.record(Action.RESERVE_BATCH, admission=admission_id, **_served(batch))
             if batch.ends_epoch:
+                await state.stops.reach(Action.RAISE_EPOCH, epoch=batch.epoch + 1)
+                state.loader.raise_epoch(slot)
                 state.events.record(Action.RAISE_EPOCH, epoch=state.loader.epoch)
             return admission_id
 
@@ -99,13 +101,11 @@ class RolloutPump:
         state = self._state
         return state.sampler.cursor >= 0 and len(state.pool) < state.config.buffer.spare_prompts
 
-    async def _drain_pool(self) -> int | None:
+    async def _drain_pool(self) -> int:
         state = self._state
         await state.stops.reach(Action.DRAIN_SPARE_POOL)
         async with state.barrier.mutation("spare_drain") as slot:
             spares = state.pool.take(slot, state.config.prompts_per_step)
-            if not spares:
-                return None
             admission_id = state.ledger.reserve(slot, spares)
             state.events.record(
                 Action.DRAIN_SPARE_POOL, admission=admission_id, groups=_keys(spares)
@@ -123,15 +123,16 @@ class RolloutPump:
         state = self._state
         await state.permits.acquire()
 
-        def opened() -> None:
+        async def opened() -> None:
             state.events.record(
                 Action.OPEN_GATE, admission=admission_id, version=state.version.value
             )
+            await state.stops.reach(Action.COMMIT_ADMISSION, admission=admission_id)
 
         def commit(slot: Slot, admission: Admission) -> list[LedgerRecord]:
             return self._commit_admission(slot, admission_id, admission)
 
-        await state.stops.reach(Action.COMMIT_ADMISSION, admission=admission_id)
+        await state.stops.reach(Action.OPEN_GATE, admission=admission_id)
         sampler = state.sampler
         if isinstance(sampler, TransactionalAdmissionSampler):
             admitted = await admit_split(sampler, state.barrier, state.version, opened, commit)
@@ -289,29 +290,40 @@ class RolloutPump:
     async def abort_stale(self, version: int) -> None:
         """Abort rollouts that can never train any more: the stale-rollout watchdog.
 
-        A group that has left generation is past this: it is committed, and evicted if stale.
+        In the order of dispatch. A group that has left generation is past this: it is
+        committed, and evicted if stale.
         """
+        # Every abort waits, and meanwhile rollouts begin and end.
+        while (group_id := self.first_stale(version)) is not None:
+            await self._abort(group_id, version)
+
+    def first_stale(self, version: int) -> str | None:
+        """The rollout that `abort_stale` would abort next."""
+        if not self._generating:
+            return None
         state = self._state
-        for group_id in sorted(self._generating):
-            # The abort before has waited, and this group may have left generation meanwhile.
+        for record in state.ledger.admitted():
+            if record.group_id in self._generating and state.sampler.stale_in_flight(
+                record.start_weight or 0, version
+            ):
+                return record.group_id
+        return None
+
+    async def _abort(self, group_id: str, version: int) -> None:
+        state = self._state
+        await state.stops.reach(Action.ABORT_STALE, group=group_id)
+        async with state.barrier.mutation("stale_abort") as slot:
             if group_id not in self._generating:
-                continue
-            start_weight = state.ledger[group_id].start_weight or 0
-            if not state.sampler.stale_in_flight(start_weight, version):
-                continue
-            await state.stops.reach(Action.ABORT_STALE, group=group_id)
-            async with state.barrier.mutation("stale_abort") as slot:
-                if group_id not in self._generating:
-                    continue
-                state.ledger.discard(slot, group_id)
-                state.buffer.release(group_id)
-                state.buffer.forget_attempts(group_id)
-                self._generating.discard(group_id)
-                state.events.record(Action.ABORT_STALE, group=group_id, version=version)
-                task = self._tasks[group_id]
-                task.cancel()
-            await asyncio.wait({task})
-            state.permits.release()
+                return
+            state.ledger.discard(slot, group_id)
+            state.buffer.release(group_id)
+            state.buffer.forget_attempts(group_id)
+            self._generating.discard(group_id)
+            state.events.record(Action.ABORT_STALE, group=group_id, version=version)
+            task = self._tasks[group_id]
+            task.cancel()
+        await asyncio.wait({task})
+        state.permits.release()
 
 
 def _served(batch: Batch) -> dict[str, object]:

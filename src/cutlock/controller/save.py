@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib.metadata
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from cutlock.bundle.contents import (
 )
 from cutlock.bundle.publication import prune
 from cutlock.bundle.writing import BundleWriter
+from cutlock.controller.capture import Capture, LedgerRead
 from cutlock.controller.state import RunState
 from cutlock.errors import (
     InvariantError,
@@ -39,10 +41,10 @@ from cutlock.errors import (
     SaveError,
     WorkerError,
 )
-from cutlock.records import IndexEntry, LedgerRecord, Phase, Snapshot
+from cutlock.records import IndexEntry, Snapshot
 from cutlock.workers.base import POLICY_FILES, Trainer
 
-__all__ = ["RunIdentity", "SaveTiming", "Saver", "given_back", "package_versions"]
+__all__ = ["RunIdentity", "SaveTiming", "Saver", "package_versions"]
 
 T = TypeVar("T")
 
@@ -67,24 +69,13 @@ class SaveTiming(msgspec.Struct, frozen=True):
 
 def package_versions() -> dict[str, str]:
     """Versions of the packages that a bundle depends on, recorded in it."""
+    return dict(_package_versions())
+
+
+@functools.cache
+def _package_versions() -> tuple[tuple[str, str], ...]:
     names = ("cutlock", "torch", "ray", "TransferQueue", "torchdata", "safetensors", "msgspec")
-    return {name: importlib.metadata.version(name) for name in names}
-
-
-def given_back(entries: Sequence[IndexEntry]) -> tuple[LedgerRecord, ...]:
-    """Finished groups as ledger records, to be generated again: a bundle without rows."""
-    return tuple(
-        LedgerRecord(
-            group_id=entry.group_id,
-            admission_id=entry.admission_id,
-            occurrence=entry.occurrence,
-            phase=Phase.ADMITTED,
-            dispatch_index=entry.dispatch_index,
-            stamp=entry.stamp,
-            start_weight=entry.start_weight,
-        )
-        for entry in entries
-    )
+    return tuple((name, importlib.metadata.version(name)) for name in names)
 
 
 class Saver:
@@ -109,19 +100,19 @@ class Saver:
         self._root = root
         self._saved_step = saved_step
         self._failures = 0
+        self.capture: Capture | None = None
+        """What the open save has read; None when no save is open."""
         self.timings: list[SaveTiming] = []
 
     async def save_final(self) -> None:
-        """Save the last step, if it is not saved yet; here a failure is raised.
+        """Save the last step, if it is not saved yet; tried until it succeeds.
 
         Raises:
-            SaveError: the run has ended and its last steps are in no bundle.
+            SaveError: the configured number of saves in a row has failed, and the last steps
+                of the run are in no bundle.
         """
-        if not await self.save():
-            raise SaveError(
-                f"the last save, of step {self._state.step}, failed; resume from "
-                f"{self._root} to train the steps since {self._saved_step} again"
-            )
+        while not await self.save():
+            pass
 
     async def save(self) -> bool:
         """Write one bundle; False if that failed and the run may go on.
@@ -143,10 +134,11 @@ class Saver:
             self._state.events.record(Action.FAIL_SAVE, step=step, error=str(error))
             limit = self._state.config.checkpoint.failures_in_a_row
             if self._failures >= limit:
+                last = "none" if self._saved_step is None else f"step {self._saved_step}"
                 raise SaveError(
                     f"{self._failures} saves in a row have failed "
-                    f"(checkpoint.failures_in_a_row = {limit}); last bundle: step "
-                    f"{self._saved_step}; last error: {error}"
+                    f"(checkpoint.failures_in_a_row = {limit}); last bundle: {last}; resume the "
+                    f"run when {self._root} can be written; last error: {error}"
                 ) from error
             return False
         self._failures = 0
@@ -173,29 +165,37 @@ class Saver:
             "making the bundle's directory",
             lambda: BundleWriter.begin(self._root, self._identity.run_id, step),
         )
+        self.capture = Capture()
         try:
-            await self._write_into(writer, step)
+            await self._write_into(writer, step, self.capture)
         except (SaveError, PlaneError, WorkerError, OSError):
             # What cannot be removed now is debris, which the next start reclaims.
             with contextlib.suppress(SaveError):
                 await self._in_thread("removing the failed bundle", writer.abandon)
             raise
+        finally:
+            self.capture = None
 
-    async def _write_into(self, writer: BundleWriter, step: int) -> None:
+    async def _write_into(self, writer: BundleWriter, step: int, capture: Capture) -> None:
         state = self._state
         rows = state.config.checkpoint.rows
         plane_path = writer.directory(DATA_PLANE) if rows else None
         policy_path = writer.directory(POLICY)
-        state.events.record(Action.REQUEST_CUT, step=step)
         await state.stops.reach(Action.REQUEST_CUT, step=step)
+        state.events.record(Action.REQUEST_CUT, step=step)
         async with state.barrier.checkpoint() as cut:
+            await state.stops.reach(Action.OPEN_CUT, step=step)
             state.events.record(Action.OPEN_CUT, step=step)
             log_records = state.events.count
-            snapshot = await self._read(cut, rows=rows)
+            await self._read(cut, capture)
+            snapshot = capture.snapshot(rows=rows)
             require_consistent(snapshot)
             sidecars = encode_sidecars(snapshot)
-            if plane_path is not None:
+            if plane_path is None:
+                await self._check_inventory(cut, capture.index or ())
+            else:
                 await self._save_plane(cut, snapshot, sidecars, plane_path)
+            await state.stops.reach(Action.CLOSE_CUT, step=step)
             state.events.record(Action.CLOSE_CUT, step=step)
         await state.stops.reach(Action.WRITE_POLICY, step=step)
         await self._trainer.save(policy_path)
@@ -251,7 +251,7 @@ class Saver:
             )
         )
 
-    async def _read(self, cut: Cut, *, rows: bool) -> Snapshot:
+    async def _read(self, cut: Cut, capture: Capture) -> None:
         """The reads of the cut, each an action of its own; all of one instant."""
         state = self._state
         events, stops = state.events, state.stops
@@ -261,37 +261,29 @@ class Saver:
                 "between two steps"
             )
         await stops.reach(Action.READ_CURSOR)
-        cursor = _read_cursor(state, cut)
+        cursor = capture.cursor = _read_cursor(state, cut)
         events.record(Action.READ_CURSOR, cursor=cursor)
         await stops.reach(Action.READ_LOADER)
-        loader = state.loader.snapshot(cut)
+        loader = capture.loader = state.loader.snapshot(cut)
         events.record(Action.READ_LOADER, epoch=loader.epoch, position=loader.position)
         await stops.reach(Action.READ_SPARE_POOL)
-        spares = state.pool.snapshot(cut)
+        spares = capture.spare_pool = state.pool.snapshot(cut)
         events.record(Action.READ_SPARE_POOL, groups=[spare.key for spare in spares])
         await stops.reach(Action.READ_INDEX)
-        index = state.buffer.snapshot(cut)
+        index = capture.index = state.buffer.snapshot(cut)
         events.record(Action.READ_INDEX, groups=[entry.group_id for entry in index])
         await stops.reach(Action.READ_LEDGER)
         owned = {entry.group_id for entry in index}
-        ledger = state.ledger.snapshot(cut, owned)
-        shortfall = state.shortfall.snapshot(cut)
-        events.record(Action.READ_LEDGER, groups=[record.group_id for record in ledger])
-        await self._check_inventory(cut, index)
-        if not rows:
-            ledger, index = (*given_back(index), *ledger), ()
-        return Snapshot(
+        records = state.ledger.snapshot(cut, owned)
+        capture.ledger = LedgerRead(
+            records=records,
+            next_admission=state.ledger.next_admission,
+            shortfall=state.shortfall.snapshot(cut),
+            dropped=state.dropped,
             step=state.step,
             version=state.version.value,
-            cursor=cursor,
-            next_admission=state.ledger.next_admission,
-            loader=loader,
-            spare_pool=spares,
-            index=index,
-            ledger=ledger,
-            shortfall=shortfall,
-            dropped=state.dropped,
         )
+        events.record(Action.READ_LEDGER, groups=[record.group_id for record in records])
 
     async def _check_inventory(self, cut: Cut, index: Sequence[IndexEntry]) -> None:
         listed = set(await cut.run(self._state.plane.list_keys()))
@@ -308,6 +300,7 @@ class Saver:
     ) -> None:
         state = self._state
         await state.stops.reach(Action.SAVE_PLANE)
+        await self._check_inventory(cut, snapshot.index)
         stamp = plane_stamp(snapshot, sidecars, state.plane.info)
         await cut.run(state.plane.snapshot_index(path))
         await cut.run(state.plane.snapshot_rows(path, stamp))

@@ -80,8 +80,12 @@ class TrainPump:
     async def sync_weights(self) -> None:
         """Hand the trainer's weights to the generators; abort what has become stale."""
         version = self._state.version.value
-        await self._state.stops.reach(Action.SYNC_WEIGHTS, version=version)
-        await self._rollouts.abort_stale(version)
+        stale = True
+        while stale:
+            await self._rollouts.abort_stale(version)
+            await self._state.stops.reach(Action.SYNC_WEIGHTS, version=version)
+            # Whoever is held there finds rollouts that have begun meanwhile.
+            stale = self._rollouts.first_stale(version) is not None
         await self._generator.load_weights(await self._trainer.weights(), version)
         self._state.events.record(Action.SYNC_WEIGHTS, version=version)
 
@@ -97,31 +101,41 @@ class TrainPump:
         An empty list is a step whose groups were all lost: the version moves on without
         training, so that the gate does.
         """
+        # Whatever has waited looks again, so that nothing is overlooked that came meanwhile.
         while True:
             if self._save_requested:
                 self._save_requested = False
                 self.busy = True
                 await self._saver.save()
                 self.busy = False
-            # A group may turn stale before its commit, so this is not done once per step; and
-            # whatever has waited looks again, because the choice below must not overlook what
-            # came meanwhile.
-            if self._save_requested or await self._evict():
-                continue
-            if self._finished():
+            elif self._stale():
+                # A group may turn stale before its commit, so this is not done once per step.
+                await self._evict()
+            elif self._finished():
                 return None
-            need, ready = self._choose()
-            if len(ready) >= need:
-                return await self._select()
-            self.waiting_for = f"{need} groups of step {self._state.step}"
-            if self._state.rollouts_done:
-                raise StallError(
-                    f"step {self._state.step} needs {need} groups, no rollout is left, and "
-                    f"sampler {self._state.sampler.name!r} selects none of the "
-                    f"{len(self._state.buffer.ready())} that are ready; they stay in the last "
-                    "bundle"
-                )
-            await self._state.changed.wait()
+            elif self._selectable() is not None:
+                entries = await self._select()
+                if entries is not None:
+                    return entries
+            else:
+                await self._wait_for_groups()
+
+    async def _wait_for_groups(self) -> None:
+        state = self._state
+        need, _ = self._choose()
+        self.waiting_for = f"{need} groups of step {state.step}"
+        if state.rollouts_done:
+            raise StallError(
+                f"step {state.step} needs {need} groups, no rollout is left, and sampler "
+                f"{state.sampler.name!r} selects none of the {len(state.buffer.ready())} that "
+                "are ready; they stay in the last bundle"
+            )
+        await state.changed.wait()
+
+    def _stale(self) -> list[str]:
+        """Finished groups that can never train."""
+        state = self._state
+        return state.sampler.evict(state.buffer, state.version.value)
 
     def _finished(self) -> bool:
         state = self._state
@@ -146,27 +160,38 @@ class TrainPump:
             chosen = state.sampler.select(state.buffer, version, need)
         return need, chosen
 
-    async def _select(self) -> list[IndexEntry]:
+    def _selectable(self) -> list[str] | None:
+        """The groups of the next step; None if they are not all there, or other work is due."""
+        if self._save_requested or self._stale() or self._finished():
+            return None
+        need, chosen = self._choose()
+        return chosen if len(chosen) >= need else None
+
+    async def _select(self) -> list[IndexEntry] | None:
+        """Claim the groups of the next step; None if they are no longer to be selected."""
         state = self._state
         await state.stops.reach(Action.SELECT_GROUPS, step=state.step)
         async with state.barrier.mutation("select") as slot:
-            _, chosen = self._choose()
+            chosen = self._selectable()
+            if chosen is None:
+                return None
             entries = state.buffer.select(slot, state.step, chosen)
             state.next_selection = state.step + 1
             state.shortfall.forget_before(slot, state.step)
         state.permits.release(len(entries))
         return entries
 
-    async def _evict(self) -> bool:
-        """Drop what can never train; False, without having waited, if there is nothing."""
+    async def _evict(self) -> None:
+        """Drop finished groups that can never train, unless a save is due first."""
         state = self._state
-        stale = state.sampler.evict(state.buffer, state.version.value)
-        if not stale:
-            return False
+        version = state.version.value
+        await state.stops.reach(Action.EVICT_GROUPS, version=version)
         async with state.barrier.mutation("evict") as slot:
-            await state.buffer.evict(slot, state.version.value, stale)
+            stale = self._stale()
+            if self._save_requested or not stale:
+                return
+            await state.buffer.evict(slot, version, stale)
         state.permits.release(len(stale))
-        return True
 
     # One step.
 
@@ -184,7 +209,8 @@ class TrainPump:
             self._metrics.write(trained)
             async with state.barrier.mutation("clear") as slot:
                 await state.buffer.clear_claimed(slot, step)
-        state.step += 1
+        await state.stops.reach(Action.RAISE_VERSION, version=step + 1)
+        state.step = step + 1
         state.version.raise_to(state.step)
         state.events.record(Action.RAISE_VERSION, version=state.version.value)
         await self.sync_weights()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from cutlock.barrier import Barrier, Slot
@@ -94,12 +94,16 @@ async def admit_split(
     sampler: TransactionalAdmissionSampler,
     barrier: Barrier,
     version: TrainerVersion,
-    opened: Callable[[], None],
+    opened: Callable[[], Awaitable[None]],
     commit: Callable[[Slot, Admission], T],
 ) -> T:
-    """Admit one batch: gate outside, then cursor and `commit` in one slot without an await."""
+    """Admit one batch: gate outside, then cursor and `commit` in one slot without an await.
+
+    Args:
+        opened: awaited between the two, outside every slot.
+    """
     await sampler.wait_until_admissible(version)
-    opened()
+    await opened()
     async with barrier.mutation("admission") as slot:
         return commit(slot, sampler.commit_admission(slot, version.value))
 
@@ -108,16 +112,20 @@ async def admit_whole(
     sampler: AdmitOnlySampler,
     barrier: Barrier,
     version: TrainerVersion,
-    opened: Callable[[], None],
+    opened: Callable[[], Awaitable[None]],
     commit: Callable[[Slot, Admission], T],
 ) -> T:
-    """Admit one batch with the whole wait in a slot, giving way to every cut."""
+    """Admit one batch with the whole wait in a slot, giving way to every cut.
+
+    Args:
+        opened: awaited in the slot, when `admit` has returned and before `commit`.
+    """
     asked_at = version.value
     while True:
         async with barrier.mutation("admission") as slot:
             admission = await _admit_unless_cut(sampler, barrier, version, asked_at)
             if admission is not None:
-                opened()
+                await opened()
                 return commit(slot, admission)
 
 
