@@ -26,7 +26,7 @@ demo: $(READY) ## Train, kill the controller three times, resume, audit (SAMPLER
 
 check: $(READY) ## Check the protocol with TLC: the models, then the mutants that must fall
 	$(BIN)/cutlock check
-	$(BIN)/cutlock mutants
+	$(BIN)/cutlock mutants --traces traces/counterexamples
 
 test: lint ## Run the linters and the whole test suite, real Ray and TransferQueue included
 	$(BIN)/python -m pytest -m 'not long'

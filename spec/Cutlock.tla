@@ -23,11 +23,13 @@ CONSTANTS
     MaxFailures,    \* failed rollouts, failed commits and failed saves, together
     MaxCrashes,
     CrashAnywhere,  \* FALSE: only right after a publication; the restored state is the same
+    Capacity,       \* places of the buffer
+    Ordered,        \* TRUE: choices that the code makes by order are made so; FALSE: left open
     Units,          \* storage units of the plane; every group has rows in each
     Narrow          \* save mode: TRUE, units are saved after the window; FALSE, inside it
 
 VARIABLES
-    up,             \* "running", "down", or how far the restore has come
+    up,             \* "down", "running", or how far the start has come
     pos,            \* batches that the loader has handed out
     epoch,          \* the loader's epoch counter
     raising,        \* the loader's slot is open: the epoch is still to be raised in it
@@ -39,6 +41,7 @@ VARIABLES
     gate,           \* the gate was found open for the RESERVED batch
     cursor,         \* the sampler's dispatch index
     index,          \* finished groups
+    order,          \* the same in the order of their commits, if Ordered, else empty
     rows,           \* <<group, unit>> whose data is in the plane
     derived,        \* groups whose rows carry advantages
     deferred,       \* groups whose clear waits for the snapshot of their rows
@@ -51,14 +54,15 @@ VARIABLES
     door,           \* "open", "closing" (a cut waits), "shut" (a cut is open)
     cap,            \* what the open save has captured
     disk,           \* the published bundle
-    saved,          \* version of the last save attempted, -1 for none
+    saved,          \* version of the last bundle, NoBundle, or StartDue
     trained,        \* prompt -> times trained in the surviving history
     dropped,        \* prompts dropped on purpose in the surviving history
     failures,
     crashes
 
 rollout == <<pos, epoch, raising, pool, led, idx, wt, task, gate, cursor>>
-buffer  == <<index, rows, derived, deferred, claimed>>
+buffer  == <<index, order, rows, derived, deferred, claimed>>
+finished == <<index, order>>
 plane   == <<rows, derived, deferred>>
 train   == <<version, short, tp, computed>>
 save    == <<sv, door, cap, disk, saved>>
@@ -75,6 +79,10 @@ Steps == 0..(Batches * Size + MaxFailures + 1)
 Min(a, b) == IF a < b THEN a ELSE b
 MaxOf(a, b) == IF a > b THEN a ELSE b
 
+NoBundle == -1
+\* A run that starts from nothing saves before it trains.
+StartDue == -2
+
 With(f, S, v) == [p \in Prompts |-> IF p \in S THEN v ELSE f[p]]
 
 Reserved == {p \in Prompts : led[p] = "RESERVED"}
@@ -84,8 +92,10 @@ Trained  == {p \in Prompts : trained[p] > 0}
 Running  == {p \in Prompts : task[p] # "none"}
 
 \* Who holds a slot across an await: commits, and the loader while it raises the epoch.
-Holders == {p \in Prompts : task[p] \in {"committing", "put"}}
+HoldingTasks == {"committing", "put"}
+Holders == {p \in Prompts : task[p] \in HoldingTasks}
 
+Artifacts == {"cursor", "loader", "pool", "index", "ledger", "rows"}
 AllFiles == {"policy", "sidecars", "manifest"} \cup Units
 
 Gated == Sampler # "windowed"
@@ -98,6 +108,12 @@ Exhausted == pos = Batches
 \* Nothing more will be committed.
 Settled == Exhausted /\ pool = {} /\ Owned = {}
 Finished == Settled /\ deferred = {} /\ index = {} /\ tp = "idle" /\ sv = "none" /\ ~raising
+
+\* The step whose groups have not been selected yet.
+NextSelection == IF tp \in {"idle", "saving", "sync"} THEN version ELSE version + 1
+
+\* Places of the buffer: a group has one from its launch until it is selected or gone.
+Held == Cardinality(index) + Cardinality(Running)
 
 RowsOf(S) == S \X Units
 \* The groups that the plane lists.
@@ -124,12 +140,15 @@ OldestWeight ==
     LET Ws == {wt[p] : p \in {q \in Live : InWindow(q)}}
     IN  IF Ws = {} THEN -1 ELSE CHOOSE w \in Ws : \A x \in Ws : w <= x
 
+\* All that the gate let in has been lost: only an empty step opens it again.
+EmptyStepDue == cursor >= version + Window
+
 \* Groups that step `version` trains.
 Need ==
     CASE Credits -> MaxOf(0, Size - short[version])
       [] Sampler = "weight_fifo" ->
             LET n == Cardinality({p \in Live : wt[p] = OldestWeight})
-            IN  IF OldestWeight = -1 THEN Size ELSE Min(Size, n)
+            IN  IF OldestWeight # -1 \/ EmptyStepDue THEN Min(Size, n) ELSE Size
       [] OTHER -> Size
 
 Candidates ==
@@ -138,12 +157,47 @@ Candidates ==
       [] Sampler = "weight_fifo" -> {p \in index : wt[p] = OldestWeight}
       [] OTHER -> {p \in index : InWindow(p)}
 
-\* The sets of groups that may be trained now; the real order of commits picks one of them.
+\* The first `n` of the finished groups in `C`.
+FirstFinished(C, n) ==
+    LET s == SelectSeq(order, LAMBDA p : p \in C)
+    IN  {s[i] : i \in 1..n}
+
+\* The sets of groups that may be trained now.
 Selections ==
-    LET short_end == Settled /\ Cardinality(Candidates) < Need
-        n == IF short_end THEN Cardinality(Candidates) ELSE Need
-    IN  IF Settled /\ index = {} THEN {}
-        ELSE {S \in SUBSET Candidates : Cardinality(S) = n}
+    LET n == IF Settled THEN Min(Need, Cardinality(index)) ELSE Need
+    IN  CASE Settled /\ index = {} -> {}
+          [] Cardinality(Candidates) < n -> {}
+          [] Ordered -> {FirstFinished(Candidates, n)}
+          [] OTHER -> {S \in SUBSET Candidates : Cardinality(S) = n}
+
+\* Of two prompts, the one that the loader handed out first.
+Earlier(p, q) == p[1] < q[1] \/ (p[1] = q[1] /\ p[2] < q[2])
+
+\* The sets of `n` spares that may be taken.
+Spares(n) ==
+    IF Ordered
+    THEN {{p \in pool : Cardinality({q \in pool : Earlier(q, p)}) < n}}
+    ELSE {S \in SUBSET pool : Cardinality(S) = n}
+
+\* Rollouts that can never train any more, and which of them goes first.
+Stale == {p \in Prompts : task[p] = "gen" /\ ~InWindow(p)}
+StaleFirst ==
+    IF Ordered
+    THEN {p \in Stale : \A q \in Stale :
+            p = q \/ idx[p] < idx[q] \/ (idx[p] = idx[q] /\ Earlier(p, q))}
+    ELSE Stale
+
+----------------------------------------------------------------------------
+(* The environment *)
+
+\* Places of the buffer; a resume may come with another capacity.
+Places == Capacity
+
+\* A put reaches the units one by one.
+PutIsTorn == Narrow
+
+\* Somebody else has used the plane that a restore finds.
+OthersUsePlane == FALSE
 
 ----------------------------------------------------------------------------
 (* Protections: what mutants override *)
@@ -169,8 +223,9 @@ GateOpen == ~Gated \/ cursor < version + Window
 \* ADMITTED is launched before RESERVED is admitted: it may be what opens the gate.
 MayLaunch == TRUE
 
-\* What must be launched before the pump waits at the gate again.
+\* Admitted groups get their places in the order of their admission.
 Unlaunched == {p \in Admitted : task[p] = "none"}
+Before(p) == {q \in Unlaunched : idx[q] < idx[p]}
 
 \* The RESERVED prompts that one admission admits.
 AdmittedTogether == {Reserved}
@@ -200,7 +255,28 @@ CreditOnDrop == 1
 \* What a publication needs.
 PublishNeeds == AllFiles
 
+\* The bundle's manifest binds all its artifacts to one save.
+Bound == \A a, b \in Artifacts : disk.of[a] = disk.of[b]
+
+\* Finished groups of the bundle leave places for what is still to be finished.
+Fits ==
+    LET unfinished == \E p \in Prompts : disk.led[p] = "ADMITTED"
+        reserve == IF disk.index # {} /\ unfinished /\ Places < Capacity THEN Size ELSE 0
+    IN  Cardinality(disk.index) + reserve <= Places
+
+\* The plane that is restored into was used by nobody.
+Untouched == ~OthersUsePlane
+
+\* The restored cursor is not below a stamp.
+CursorHolds == \A p \in index \cup Admitted : idx[p] <= disk.cursor
+
 (* Protections of the narrow cut. *)
+
+\* When units may be saved: after the index has been read.
+UnitsMaySave == sv = "files"
+
+\* A put goes on only as long as its slot: it is never cancelled.
+Storing(p) == task[p] = "committing"
 
 \* Groups that the open save has captured and whose rows are not all written yet.
 Pinned == IF cap.index.set /\ ~(Units \subseteq cap.files) THEN cap.index.v ELSE {}
@@ -230,26 +306,32 @@ Unset == [set |-> FALSE]
 Set(v) == [set |-> TRUE, v |-> v]
 
 NoCapture == [cursor |-> Unset, loader |-> Unset, pool |-> Unset, index |-> Unset,
-              ledger |-> Unset, keys |-> {}, rows |-> {}, derived |-> {}, files |-> {}]
+              ledger |-> Unset, order |-> <<>>, keys |-> {}, rows |-> {}, derived |-> {},
+              files |-> {}]
 
 AllNone == [p \in Prompts |-> "none"]
 AllMinus == [p \in Prompts |-> -1]
 
 \* What a run without a bundle starts from.
 Nothing == [version |-> 0, cursor |-> -1, pos |-> 0, epoch |-> 0, pool |-> {},
-            index |-> {}, led |-> AllNone, idx |-> AllMinus, wt |-> AllMinus,
+            index |-> {}, order |-> <<>>, led |-> AllNone, idx |-> AllMinus, wt |-> AllMinus,
             short |-> [s \in Steps |-> 0], keys |-> {}, rows |-> {}, derived |-> {},
-            trained |-> [p \in Prompts |-> 0], dropped |-> {}, files |-> AllFiles]
+            trained |-> [p \in Prompts |-> 0], dropped |-> {}, files |-> {},
+            of |-> [a \in Artifacts |-> -1]]
+
+Published == disk.files # {}
 
 Init ==
-    /\ up = "running"
+    /\ up = "down"
     /\ pos = 0 /\ epoch = 0 /\ raising = FALSE
     /\ pool = {}
     /\ led = AllNone /\ idx = AllMinus /\ wt = AllMinus /\ task = AllNone
     /\ gate = FALSE /\ cursor = -1
-    /\ index = {} /\ rows = {} /\ derived = {} /\ deferred = {} /\ claimed = {}
+    /\ index = {} /\ order = <<>>
+    /\ rows = {} /\ derived = {} /\ deferred = {} /\ claimed = {}
     /\ version = 0 /\ short = Nothing.short /\ tp = "idle" /\ computed = {}
-    /\ sv = "none" /\ door = "open" /\ cap = NoCapture /\ disk = Nothing /\ saved = -1
+    /\ sv = "none" /\ door = "open" /\ cap = NoCapture /\ disk = Nothing
+    /\ saved = NoBundle
     /\ trained = Nothing.trained /\ dropped = {} /\ failures = 0 /\ crashes = 0
 
 ----------------------------------------------------------------------------
@@ -257,8 +339,11 @@ Init ==
 
 PoolLow == cursor >= 0 /\ Cardinality(pool) < SpareMark
 
-\* The pump has nothing left from before: ADMITTED is launched, RESERVED is admitted.
-PumpFree == Reserved = {} /\ Unlaunched = {} /\ ~raising
+\* Places that are taken, and those that admitted groups wait for.
+Wanted == Held + Cardinality(Unlaunched)
+
+\* The pump has nothing left from before: ADMITTED has places, RESERVED is admitted.
+PumpFree == Reserved = {} /\ Wanted <= Places /\ ~raising
 
 Advance ==
     /\ up = "running"
@@ -299,18 +384,18 @@ DrainSparePool ==
     /\ Owned = {}
     /\ pool # {}
     /\ SlotOpen("spare_drain")
-    /\ \E S \in SUBSET pool :
-        /\ Cardinality(S) = Min(Size, Cardinality(pool))
+    /\ \E S \in Spares(Min(Size, Cardinality(pool))) :
         /\ led' = With(led, S, "RESERVED")
         /\ pool' = pool \ S
     /\ UNCHANGED <<up, pos, epoch, raising, idx, wt, task, gate, cursor, buffer, train, save,
                    ghosts>>
 
-\* The wait at the gate ends; outside every slot.
+\* The wait at the gate ends; outside every slot, with the first place in hand.
 OpenGate ==
     /\ up = "running"
+    /\ ~raising
     /\ Reserved # {}
-    /\ Unlaunched = {}
+    /\ Wanted < Places
     /\ ~gate
     /\ GateOpen
     /\ gate' = TRUE
@@ -327,7 +412,8 @@ CommitAdmission ==
         /\ idx' = With(idx, S, cursor + 1)
         /\ wt' = With(wt, S, Weight)
         /\ short' = IF Credits /\ Cardinality(S) < Size
-                    THEN [short EXCEPT ![MaxOf(cursor + 1, version)] = @ + Size - Cardinality(S)]
+                    THEN [short EXCEPT ![MaxOf(cursor + 1, NextSelection)] =
+                                @ + Size - Cardinality(S)]
                     ELSE short
     /\ cursor' = cursor + 1
     /\ gate' = FALSE
@@ -343,6 +429,7 @@ LaunchGroup(p) ==
     /\ up = "running"
     /\ led[p] = "ADMITTED"
     /\ task[p] \in {"none", "failed"}
+    /\ task[p] = "none" => Held + Cardinality(Before(p)) < Places
     /\ MayLaunch
     /\ SetTask(p, "gen")
     /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, buffer, train, save,
@@ -360,20 +447,20 @@ BeginCommit(p) ==
 \* One unit of the plane stores its part of a group; a put can be torn across units.
 StoreRow(p, u) ==
     /\ up = "running"
-    /\ Narrow
-    /\ task[p] = "committing"
+    /\ PutIsTorn
+    /\ Storing(p)
     /\ <<p, u>> \notin rows
     /\ rows' = rows \cup {<<p, u>>}
-    /\ UNCHANGED <<up, rollout, index, derived, deferred, claimed, train, save, ghosts>>
+    /\ UNCHANGED <<up, rollout, finished, derived, deferred, claimed, train, save, ghosts>>
 
 \* The plane has taken the rows, all of them.
 PutRows(p) ==
     /\ up = "running"
     /\ task[p] = "committing"
-    /\ Narrow => RowsOf({p}) \subseteq rows
+    /\ PutIsTorn => RowsOf({p}) \subseteq rows
     /\ rows' = rows \cup RowsOf({p})
     /\ SetTask(p, "put")
-    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, index, derived,
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, finished, derived,
                    deferred, claimed, train, save, ghosts>>
 
 \* The group is ready and its ledger record gone, in one step; the slot ends.
@@ -381,6 +468,7 @@ CommitGroup(p) ==
     /\ up = "running"
     /\ task[p] = "put"
     /\ index' = index \cup {p}
+    /\ order' = IF Ordered THEN Append(order, p) ELSE order
     /\ led' = With(led, ForgetOnCommit(p), "none")
     /\ SetTask(p, AfterCommit)
     /\ UNCHANGED <<up, pos, epoch, raising, pool, idx, wt, gate, cursor, plane, claimed, train,
@@ -394,7 +482,7 @@ RollbackGroup(p) ==
     /\ failures' = failures + 1
     /\ rows' = rows \ RowsOf(ClearedOnRollback(p))
     /\ SetTask(p, "failed")
-    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, index, derived,
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, gate, cursor, finished, derived,
                    deferred, claimed, train, save, trained, dropped, crashes>>
 
 \* Generation fails.
@@ -417,9 +505,7 @@ DropGroup(p) ==
     /\ idx' = [idx EXCEPT ![p] = -1]
     /\ wt' = [wt EXCEPT ![p] = -1]
     /\ short' = IF Credits
-                THEN [short EXCEPT ![MaxOf(idx[p], IF tp = "idle" \/ tp = "saving"
-                                                   THEN version ELSE version + 1)]
-                                   = @ + CreditOnDrop]
+                THEN [short EXCEPT ![MaxOf(idx[p], NextSelection)] = @ + CreditOnDrop]
                 ELSE short
     /\ dropped' = dropped \cup {p}
     /\ SetTask(p, "none")
@@ -430,7 +516,7 @@ DropGroup(p) ==
 SubstituteGroup(p, q) ==
     /\ up = "running"
     /\ task[p] = "failed"
-    /\ q \in pool
+    /\ {q} \in Spares(1)
     /\ SlotOpen("drop")
     /\ led' = [led EXCEPT ![p] = "none", ![q] = "ADMITTED"]
     /\ idx' = [idx EXCEPT ![p] = -1, ![q] = idx[p]]
@@ -446,8 +532,7 @@ AbortStale(p) ==
     /\ up = "running"
     /\ tp = "sync"
     /\ Sampler = "windowed"
-    /\ task[p] = "gen"
-    /\ ~InWindow(p)
+    /\ p \in StaleFirst
     /\ SlotOpen("stale_abort")
     /\ led' = [led EXCEPT ![p] = "none"]
     /\ idx' = [idx EXCEPT ![p] = -1]
@@ -466,13 +551,19 @@ Clear(S) ==
     /\ derived' = derived \ (S \ Defers(S))
     /\ deferred' = deferred \cup Defers(S)
 
+\* Groups leave the index.
+Leave(S) ==
+    /\ index' = index \ S
+    /\ order' = SelectSeq(order, LAMBDA p : p \notin S)
+
 \* Drop finished groups that can never train: entries and rows, in one slot.
 EvictGroups ==
     /\ up = "running"
     /\ tp = "idle"
     /\ Evictable # {}
     /\ SlotOpen("evict")
-    /\ index' = index \ Evictable
+    /\ saved # StartDue
+    /\ Leave(Evictable)
     /\ Clear(Evictable)
     /\ led' = With(led, ForgetOnTake(Evictable), "none")
     /\ idx' = With(idx, {p \in Evictable : led'[p] = "none"}, -1)
@@ -486,16 +577,18 @@ SelectGroups(S) ==
     /\ up = "running"
     /\ tp = "idle"
     /\ Evictable = {}
+    /\ saved # StartDue
     /\ S \in Selections
     /\ SlotOpen("select")
-    /\ index' = index \ S
+    /\ Leave(S)
     /\ claimed' = S
     /\ led' = With(led, ForgetOnTake(S), "none")
     /\ idx' = With(idx, {p \in S : led'[p] = "none"}, -1)
     /\ wt' = With(wt, {p \in S : led'[p] = "none"}, -1)
+    /\ short' = [s \in Steps |-> IF s < version THEN 0 ELSE short[s]]
     /\ tp' = IF S = {} THEN "raise" ELSE "advantages"
-    /\ UNCHANGED <<up, pos, epoch, raising, pool, task, gate, cursor, plane, version, short, computed, save,
-                   ghosts>>
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, task, gate, cursor, plane, version, computed,
+                   save, ghosts>>
 
 \* Advantages are computed anew and written onto the claimed rows.
 WriteAdvantages ==
@@ -504,7 +597,7 @@ WriteAdvantages ==
     /\ computed' = Computes(claimed)
     /\ derived' = derived \cup claimed
     /\ tp' = "train"
-    /\ UNCHANGED <<up, rollout, index, rows, deferred, claimed, version, short, save, ghosts>>
+    /\ UNCHANGED <<up, rollout, finished, rows, deferred, claimed, version, short, save, ghosts>>
 
 \* The optimizer steps.
 TrainStep ==
@@ -523,29 +616,32 @@ ClearRows ==
     /\ claimed' = {}
     /\ computed' = {}
     /\ tp' = "raise"
-    /\ UNCHANGED <<up, rollout, index, version, short, save, ghosts>>
+    /\ UNCHANGED <<up, rollout, finished, version, short, save, ghosts>>
 
 \* The version moves, and with it the gate.
 RaiseVersion ==
     /\ up = "running"
     /\ tp = "raise"
     /\ version' = version + 1
-    /\ short' = [short EXCEPT ![version] = 0]
     /\ tp' = "sync"
-    /\ UNCHANGED <<up, rollout, buffer, computed, save, ghosts>>
+    /\ UNCHANGED <<up, rollout, buffer, short, computed, save, ghosts>>
 
-\* Generators take the new weights, after stale rollouts were aborted.
+\* Generators take the new weights, after stale rollouts were aborted; the first time before
+\* the pumps run.
 SyncWeights ==
-    /\ up = "running"
-    /\ tp = "sync"
-    /\ Sampler = "windowed" => {p \in Prompts : task[p] = "gen" /\ ~InWindow(p)} = {}
+    /\ \/ up = "started"
+       \/ /\ up = "running"
+          /\ tp = "sync"
+          /\ Sampler = "windowed" => Stale = {}
+    /\ up' = "running"
     /\ tp' = "idle"
-    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, save, ghosts>>
+    /\ UNCHANGED <<rollout, buffer, version, short, computed, save, ghosts>>
 
 ----------------------------------------------------------------------------
 (* Save: runs in the train pump's task, once per version at most *)
 
-Capture(field, v) == cap' = [cap EXCEPT ![field] = Set(v)]
+Capture(field, v) ==
+    cap' = [cap EXCEPT ![field] = Set(v), !.order = IF field = "index" THEN order ELSE @]
 
 \* What the trainer is: its version and what it was trained on.
 Weights == [version |-> version, trained |-> trained]
@@ -563,8 +659,7 @@ RequestCut ==
     /\ sv' = "requested"
     /\ tp' = "saving"
     /\ door' = DoorOnRequest
-    /\ saved' = version
-    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, cap, disk, ghosts>>
+    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, cap, disk, saved, ghosts>>
 
 \* The last slot has ended: the window begins.
 OpenCut ==
@@ -638,7 +733,8 @@ CloseCut ==
 \* Narrow cut: one unit writes its rows, as they are by now.
 SaveUnit(u) ==
     /\ up = "running"
-    /\ sv = "files"
+    /\ Narrow
+    /\ UnitsMaySave
     /\ u \notin cap.files
     /\ cap' = [cap EXCEPT !.rows = @ \cup {r \in rows : r[2] = u},
                           !.derived = @ \cup {p \in derived : <<p, u>> \in rows},
@@ -653,7 +749,7 @@ FlushDeferred ==
     /\ rows' = rows \ RowsOf(deferred)
     /\ derived' = derived \ deferred
     /\ deferred' = {}
-    /\ UNCHANGED <<up, rollout, index, claimed, train, save, ghosts>>
+    /\ UNCHANGED <<up, rollout, finished, claimed, train, save, ghosts>>
 
 Write(file, after) ==
     /\ up = "running"
@@ -671,9 +767,11 @@ WriteManifest == Write("manifest", {"policy", "sidecars"} \cup Units)
 Bundle ==
     [version |-> WeightsOfTheCut.version, cursor |-> cap.cursor.v, pos |-> cap.loader.v.pos,
      epoch |-> cap.loader.v.epoch, pool |-> cap.pool.v, index |-> cap.index.v,
-     led |-> cap.ledger.v.led, idx |-> cap.ledger.v.idx, wt |-> cap.ledger.v.wt,
+     order |-> cap.order, led |-> cap.ledger.v.led, idx |-> cap.ledger.v.idx, wt |-> cap.ledger.v.wt,
      short |-> cap.ledger.v.short, keys |-> cap.keys, rows |-> cap.rows,
-     derived |-> cap.derived, trained |-> WeightsOfTheCut.trained, dropped |-> cap.ledger.v.dropped, files |-> cap.files]
+     derived |-> cap.derived, trained |-> WeightsOfTheCut.trained,
+     dropped |-> cap.ledger.v.dropped, files |-> cap.files,
+     of |-> [a \in Artifacts |-> WeightsOfTheCut.version]]
 
 \* The files that the rename makes resolvable are all of this save.
 Renamed == Bundle
@@ -684,9 +782,10 @@ PublishBundle ==
     /\ sv = "files"
     /\ PublishNeeds \subseteq cap.files
     /\ disk' = Renamed
+    /\ saved' = Renamed.version
     /\ cap' = NoCapture
     /\ sv' = "published"
-    /\ UNCHANGED <<up, rollout, buffer, train, door, saved, ghosts>>
+    /\ UNCHANGED <<up, rollout, buffer, train, door, ghosts>>
 
 \* Old bundles go, after the new one is durable; the train pump goes on.
 PruneBundles ==
@@ -696,21 +795,30 @@ PruneBundles ==
     /\ tp' = IF Narrow THEN tp ELSE "idle"
     /\ UNCHANGED <<up, rollout, buffer, version, short, computed, door, cap, disk, saved, ghosts>>
 
-\* The save fails, at any point: the door opens, the last bundle stays, the run goes on.
+\* The save fails: the door opens, the last bundle stays, the run goes on.  While the cut
+\* waits for slots there is nothing of the save that can fail.
 FailSave ==
     /\ up = "running"
     /\ sv \notin {"none", "published"}
+    /\ sv = "requested" => MayOpen
     /\ failures < MaxFailures
     /\ failures' = failures + 1
     /\ door' = "open"
     /\ cap' = NoCapture
     /\ sv' = "none"
     /\ tp' = IF tp = "saving" THEN "idle" ELSE tp
-    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, disk, saved, trained, dropped,
+    /\ saved' = MaxOf(saved, NoBundle)
+    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, disk, trained, dropped,
                    crashes>>
 
 ----------------------------------------------------------------------------
-(* Crash and restore *)
+(* Start, crash and restore *)
+
+\* A controller starts; it resumes if there is a bundle.
+BeginRun ==
+    /\ up = "down"
+    /\ up' = "begun"
+    /\ UNCHANGED <<rollout, buffer, train, save, ghosts>>
 
 MayCrash ==
     /\ crashes < MaxCrashes
@@ -725,10 +833,11 @@ Crash ==
     /\ pos' = 0 /\ epoch' = 0 /\ raising' = FALSE /\ pool' = {}
     /\ led' = AllNone /\ idx' = AllMinus /\ wt' = AllMinus /\ task' = AllNone
     /\ gate' = FALSE /\ cursor' = -1
-    /\ index' = {} /\ rows' = {} /\ derived' = {} /\ deferred' = {} /\ claimed' = {}
+    /\ index' = {} /\ order' = <<>>
+    /\ rows' = {} /\ derived' = {} /\ deferred' = {} /\ claimed' = {}
     /\ computed' = {}
     /\ version' = 0 /\ short' = Nothing.short /\ tp' = "idle"
-    /\ sv' = "none" /\ door' = "open" /\ cap' = NoCapture /\ saved' = -1
+    /\ sv' = "none" /\ door' = "open" /\ cap' = NoCapture /\ saved' = NoBundle
     /\ trained' = disk.trained /\ dropped' = disk.dropped
     /\ UNCHANGED <<disk, failures>>
 
@@ -737,18 +846,19 @@ Stage(from, to) ==
     /\ up = from
     /\ up' = to
 
-\* The bundle is whole.
+\* The bundle is whole, of one save, and fits.
 VerifyBundle ==
-    /\ Stage("down", IF disk.files = AllFiles
+    /\ Published
+    /\ Stage("begun", IF disk.files = AllFiles /\ Bound /\ Fits
                      THEN "verified" ELSE "refused")
     /\ UNCHANGED <<rollout, buffer, train, save, ghosts>>
 
 \* The bootstrap client brings the rows back, into a plane that nobody has used.
 LoadPlane ==
-    /\ Stage("verified", "loaded")
+    /\ Stage("verified", IF Untouched THEN "loaded" ELSE "refused")
     /\ rows' = disk.rows
     /\ derived' = disk.derived
-    /\ UNCHANGED <<rollout, index, deferred, claimed, train, save, ghosts>>
+    /\ UNCHANGED <<rollout, finished, deferred, claimed, train, save, ghosts>>
 
 \* The controller's own client: what the index does not own goes, then list and index agree.
 ConnectPlane ==
@@ -756,12 +866,16 @@ ConnectPlane ==
     /\ derived' = derived \cap KeysOf(rows')
     /\ Stage("loaded", IF disk.index \subseteq disk.keys /\ rows' = RowsOf(disk.index)
                        THEN "connected" ELSE "refused")
-    /\ UNCHANGED <<rollout, index, deferred, claimed, train, save, ghosts>>
+    /\ UNCHANGED <<rollout, finished, deferred, claimed, train, save, ghosts>>
 
 RestoreIndex ==
     /\ Stage("connected", "indexed")
     /\ index' = disk.index
-    /\ UNCHANGED <<rollout, plane, claimed, train, save, ghosts>>
+    /\ order' = disk.order
+    /\ idx' = [p \in Prompts |-> IF p \in disk.index THEN disk.idx[p] ELSE -1]
+    /\ wt' = [p \in Prompts |-> IF p \in disk.index THEN disk.wt[p] ELSE -1]
+    /\ UNCHANGED <<pos, epoch, raising, pool, led, task, gate, cursor, plane, claimed, train, save,
+                   ghosts>>
 
 RestoreSparePool ==
     /\ Stage("indexed", "pooled")
@@ -780,7 +894,7 @@ RestoreLedger ==
 
 \* Cursor, loader and version; the cursor must not be below a stamp.
 RestoreCursor ==
-    /\ Stage("owned", IF \A p \in index \cup Admitted : idx[p] <= disk.cursor
+    /\ Stage("owned", IF CursorHolds
                       THEN "restored" ELSE "refused")
     /\ cursor' = disk.cursor
     /\ pos' = disk.pos
@@ -789,15 +903,17 @@ RestoreCursor ==
     /\ UNCHANGED <<raising, pool, led, idx, wt, task, gate, buffer, short, tp, computed, save,
                    ghosts>>
 
+\* The controller is complete.
 StartPumps ==
-    /\ Stage("restored", "running")
-    /\ saved' = version
+    /\ up = "restored" \/ (up = "begun" /\ ~Published)
+    /\ up' = "started"
+    /\ saved' = IF Published THEN version ELSE StartDue
     /\ UNCHANGED <<rollout, buffer, train, sv, door, cap, disk, ghosts>>
 
-\* The run has served everything.
+\* The run has served everything and saved it, or the restore has refused.
 EndRun ==
-    /\ up = "running"
-    /\ Finished
+    /\ \/ up = "running" /\ Finished /\ saved = version
+       \/ up = "refused"
     /\ UNCHANGED vars
 
 ----------------------------------------------------------------------------
@@ -813,12 +929,12 @@ Progress ==
     \/ \E u \in Units : SaveUnit(u)
     \/ FlushDeferred
     \/ EvictGroups
-    \/ \E S \in SUBSET index : SelectGroups(S)
+    \/ \E S \in Selections : SelectGroups(S)
     \/ WriteAdvantages \/ TrainStep \/ ClearRows \/ RaiseVersion \/ SyncWeights
     \/ RequestCut \/ OpenCut \/ ReadCursor \/ ReadLoader \/ ReadSparePool \/ ReadIndex
     \/ ReadLedger \/ SavePlane \/ CloseCut \/ WritePolicy \/ WriteSidecars \/ WriteManifest
     \/ PublishBundle \/ PruneBundles
-    \/ VerifyBundle \/ LoadPlane \/ ConnectPlane \/ RestoreIndex \/ RestoreSparePool
+    \/ BeginRun \/ VerifyBundle \/ LoadPlane \/ ConnectPlane \/ RestoreIndex \/ RestoreSparePool
     \/ RestoreLedger \/ RestoreCursor \/ StartPumps
     \/ Late
 

@@ -12,7 +12,9 @@ TypeOK ==
     /\ \A p \in Prompts : idx[p] \in -1..Batches * Size + MaxFailures
                          /\ wt[p] \in -1..Batches * Size + MaxFailures
     /\ task \in [Prompts -> {"none", "gen", "committing", "put", "failed", "late"}]
-    /\ index \subseteq Prompts /\ rows \subseteq Prompts \X Units /\ claimed \subseteq Prompts
+    /\ saved \in -2..Batches * Size + MaxFailures + 1
+    /\ index \subseteq Prompts /\ {order[i] : i \in 1..Len(order)} = (IF Ordered THEN index ELSE {})
+    /\ rows \subseteq Prompts \X Units /\ claimed \subseteq Prompts
     /\ door \in {"open", "closing", "shut"}
 
 \* Owners of a prompt: how many of them there are.
@@ -81,7 +83,8 @@ NoLoss == up = "running" /\ Finished => \A p \in Prompts : trained[p] = 1 \/ p \
 
 \* P6 and P8: what is published can be restored.
 NoRefusal == up # "refused"
-Complete == disk.files = AllFiles
+Complete == Published => disk.files = AllFiles
+RestoresOneSave == up \in {"verified", "loaded", "connected", "restored"} => Bound
 
 \* P1: an open cut excludes slots that last.
 CutExcludes == door = "shut" => Holders = {} /\ ~raising

@@ -29,6 +29,12 @@ DoorStaysOpen == "open"
 EpochInAnotherSlot == Holders # {}
 AdmissionHoldsTheGate == Holders # {} \/ raising \/ (Reserved # {} /\ ~gate)
 
+\* A custom sampler's admit() waits in a slot and gives way as soon as a cut is asked for.
+AdmissionGivesWay == Holders # {} \/ raising \/ (Reserved # {} /\ ~gate /\ sv # "requested")
+
+\* The slot of a commit ends while its put is still under way in a thread.
+SlotEndsBeforePut == {"put"}
+
 (* Ownership. *)
 
 \* The seeds' own text: the ledger record goes at some later moment, outside every slot.
@@ -52,7 +58,31 @@ RowsLeftBehind(p) == {}
 
 (* Restore. *)
 NothingToLaunch == {}
-LaunchesAfterAdmission == Reserved = {}
+LaunchesAfterAdmission == crashes = 0 \/ Reserved = {}
+LaunchesInAnyOrder(p) == {}
+
+\* A resume with as few places as a step has prompts.
+FewerPlaces == IF crashes > 0 THEN Size ELSE Capacity
+
+NoEmptyStep == FALSE
+
+\* The digest of the seeds binds index and ledger alone; some files are of the save before.
+IndexAndLedgerBound == disk.of["index"] = disk.of["ledger"]
+OfTheSaveBefore == {"cursor", "loader", "pool"}
+Mixed ==
+    [Bundle EXCEPT !.cursor = disk.cursor, !.pos = disk.pos, !.epoch = disk.epoch,
+                   !.pool = disk.pool,
+                   !.of = [a \in Artifacts |-> IF a \in OfTheSaveBefore
+                                               THEN disk.of[a] ELSE @[a]]]
+
+\* Somebody else puts rows into the plane of a resumed run.
+Used == TRUE
+NotAsked == TRUE
+StrangerPuts ==
+    /\ up = "running"
+    /\ crashes > 0
+    /\ rows' = rows \cup ({<<0, CHOOSE m \in Member : TRUE>>} \X Units)
+    /\ UNCHANGED <<up, rollout, finished, derived, deferred, claimed, train, save, ghosts>>
 
 (* Gate and publication. *)
 GateAlwaysOpen == TRUE
@@ -74,4 +104,26 @@ NothingPruned(R) == R
 KeysPruned(R) == {r \in R : r[1] \in disk.index \/ r[1] \notin disk.keys}
 WeightsOfTheWrite == Weights
 ComputesWhatIsMissing(S) == S \ derived
+
+\* Units are saved before the index is read.
+UnitsSaveEarly == sv \in {"requested", "files"}
+
+\* A cancelled put goes on after its rows were cleared.
+PutOutlivesItsSlot(p) == task[p] \in {"committing", "failed"}
+
+\* A field of a pinned row is overwritten: the row is not whole until the put has ended.
+Overwrites ==
+    \E p \in index \cap Pinned :
+        /\ up = "running"
+        /\ rows' = IF RowsOf({p}) \subseteq rows THEN rows \ RowsOf({p})
+                   ELSE rows \cup RowsOf({p})
+        /\ UNCHANGED <<up, rollout, finished, derived, deferred, claimed, train, save, ghosts>>
+
+\* The clear of a failed attempt comes late, and a later attempt has used the same keys.
+ClearsLate ==
+    \E p \in index :
+        /\ up = "running"
+        /\ failures > 0
+        /\ rows' = rows \ RowsOf({p})
+        /\ UNCHANGED <<up, rollout, finished, derived, deferred, claimed, train, save, ghosts>>
 =============================================================================

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cutlock.plane.loopback import keep_ray_on_loopback
+from cutlock.tlc.run import Toolchain, find_toolchain
 
 if TYPE_CHECKING:
     from tests.support.real_plane import RealCluster
@@ -26,6 +27,12 @@ def real_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealClust
         yield cluster
     finally:
         cluster.shut_down()
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    """The real Java and the real TLC."""
+    return find_toolchain()
 
 
 @pytest.fixture

@@ -180,7 +180,9 @@ class ReplayBuffer:
         )
         entry = _entry(self._ledger[group_id], keys, end_weight)
         self._committing.add(group_id)
-        self._events.record(Action.BEGIN_COMMIT, group=group_id, attempt=attempt)
+        self._events.record(
+            Action.BEGIN_COMMIT, group=group_id, attempt=attempt, end_weight=end_weight
+        )
         try:
             await self._stops.reach(Action.PUT_ROWS, group=group_id)
             await slot.run(self._plane.put(keys, fields))
@@ -203,9 +205,7 @@ class ReplayBuffer:
         self._ledger.discard(slot, group_id)
         del self._reserved[group_id]
         self.forget_attempts(group_id)
-        self._events.record(
-            Action.COMMIT_GROUP, group=group_id, attempt=attempt, end_weight=end_weight
-        )
+        self._events.record(Action.COMMIT_GROUP, group=group_id, attempt=attempt)
         return entry
 
     async def _roll_back(

@@ -19,14 +19,17 @@ __all__ = [
     "CapacityError",
     "ConfigError",
     "ConfigMismatchError",
+    "ConformanceError",
     "ConnectError",
     "CutlockError",
     "DeadSectionError",
+    "DivergenceError",
     "DropBudgetError",
     "ForeignSectionError",
     "InvariantError",
     "InventoryError",
     "MisuseError",
+    "NotEnabledError",
     "PlaneError",
     "PlaneTimeoutError",
     "PlaneTouchedError",
@@ -163,3 +166,15 @@ class ToolError(CutlockError):
 
 class BudgetError(CutlockError):
     """The model checker was stopped at its time limit before it had an answer."""
+
+
+class ConformanceError(CutlockError):
+    """Specification and code cannot be compared, or do not agree."""
+
+
+class NotEnabledError(ConformanceError):
+    """The code does not stand where the action could happen; nothing was changed."""
+
+
+class DivergenceError(ConformanceError):
+    """Specification and code have done the same action and do not agree about what came of it."""

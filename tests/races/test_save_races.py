@@ -347,7 +347,7 @@ async def test_a_group_that_is_committed_while_another_is_evicted_is_evicted_too
         run.generator.finish(second)
         await run.logged(Action.COMMIT_GROUP, group=second)
         await run.quiet()
-        assert run.state.rollouts_done
+        assert run.state.settled
         hold.release()
         await run.finish()
     assert groups_of(run.log.records, Action.EVICT_GROUPS) == [first, second]

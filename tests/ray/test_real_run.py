@@ -13,9 +13,10 @@ from cutlock.audit import Audit, audit_run
 from cutlock.bundle.publication import scan
 from cutlock.controller.metrics import read_metrics
 from cutlock.controller.run_directory import RunDirectory
+from tests.support.acceptance import assert_accepted
 from tests.support.processes import Cutlock
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.real, pytest.mark.tlc, pytest.mark.long, pytest.mark.timeout(1800)]
 
 RUN = """
 epochs = 2
@@ -41,6 +42,7 @@ def assert_all_trained(run: Path) -> Audit:
     assert audit.ok
     assert (audit.lost, audit.trained_twice, audit.pending, audit.unread) == (0, 0, 0, 0)
     assert audit.trained_once + audit.dropped == audit.prompts
+    assert_accepted(RunDirectory(run))
     return audit
 
 

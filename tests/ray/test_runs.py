@@ -17,8 +17,9 @@ import pytest
 from cutlock.audit import audit_run
 from cutlock.controller.metrics import read_metrics
 from cutlock.controller.run_directory import RunDirectory
+from tests.support.acceptance import assert_accepted
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.real, pytest.mark.tlc, pytest.mark.timeout(400)]
 
 RUN = """
 epochs = 4
@@ -58,6 +59,7 @@ def test_the_demo_is_killed_three_times_and_loses_and_repeats_nothing(tmp_path: 
     rewards = [step.report.reward_mean for step in read_metrics(directory)]
     assert len(rewards) == 36
     assert sum(rewards[-6:]) / 6 > sum(rewards[:6]) / 6 + 0.2
+    assert_accepted(directory)
 
 
 def test_a_run_whose_storage_unit_dies_says_so_and_resumes(tmp_path: Path) -> None:
@@ -80,6 +82,7 @@ def test_a_run_whose_storage_unit_dies_says_so_and_resumes(tmp_path: Path) -> No
     assert audit.problems == ()
     assert audit.ok
     assert audit.trained_once == audit.prompts == 128
+    assert_accepted(RunDirectory(out))
 
 
 def wait_until(holds: Callable[[], bool], run: subprocess.Popen[str]) -> None:

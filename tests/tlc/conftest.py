@@ -4,16 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.tlc.run import Toolchain, find_toolchain
 from tests.tlc.playback import Player
 
 SPECS = Path(__file__).parent / "specs"
-
-
-@pytest.fixture(scope="session")
-def toolchain() -> Toolchain:
-    """The real one."""
-    return find_toolchain()
 
 
 @pytest.fixture

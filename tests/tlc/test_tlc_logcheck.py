@@ -79,21 +79,29 @@ def test_no_logs_need_no_checker(player: Player) -> None:
 def test_an_event_is_written_once_however_often_it_happens() -> None:
     text = log_module(SPEC, [[ONE, DRAIN, ONE], [ONE]])
     assert text.count('[name |-> "Fill", units |-> 1]') == 1
-    assert "<<1,\n2,\n1>>" in text
+    assert "<<0,\n1,\n2,\n1>>" in text
+
+
+def test_a_beginning_that_logs_share_is_checked_once() -> None:
+    text = log_module(SPEC, [[ONE, DRAIN, ONE], [ONE], [ONE, TWO], [ONE, DRAIN]])
+    assert "<<0,\n1,\n3,\n2,\n1>>" in text
+    assert "LogEnds == {2, 3, 4, 5}" in text
+    assert "LogForks == <<{4}>>" in text
+    assert "LogForkOf == <<0,\n1,\n-1,\n0,\n-1>>" in text
 
 
 def test_a_log_is_accepted_if_one_of_its_explanations_is(player: Player) -> None:
-    toolchain = said(player, r'"<<\"BAD\", 1, 2>>"', r'"<<\"OK\", 1>>"', r'"<<\"BAD\", 1, 1>>"')
+    toolchain = said(player, r'"<<\"BAD\", 3>>"', r'"<<\"OK\", 3>>"', r'"<<\"BAD\", 2>>"')
     assert check_logs(toolchain, SPEC, [[ONE, TWO]]) == (LogVerdict(True, 2, 2),)
 
 
 def test_of_several_refusals_the_furthest_counts(player: Player) -> None:
-    toolchain = said(player, r'"<<\"BAD\", 1, 1>>"', r'"<<\"BAD\", 1, 2>>"')
+    toolchain = said(player, r'"<<\"BAD\", 2>>"', r'"<<\"BAD\", 3>>"')
     assert check_logs(toolchain, SPEC, [[ONE, TWO]]) == (LogVerdict(False, 1, 2),)
 
 
 def test_a_log_without_a_verdict_is_an_error(player: Player) -> None:
-    toolchain = said(player, r'"<<\"OK\", 1>>"')
+    toolchain = said(player, r'"<<\"OK\", 3>>"')  # the node of the first log's end
     with pytest.raises(ToolError, match="no verdict on logs 1 of 2"):
         check_logs(toolchain, SPEC, [[ONE], [TWO]])
 
@@ -120,7 +128,7 @@ def test_an_event_that_no_module_can_hold_is_refused(player: Player) -> None:
 
 
 def test_deadlocks_are_not_looked_for_in_logs(player: Player) -> None:
-    check_logs(said(player, r'"<<\"OK\", 1>>"'), SPEC, [[ONE]])
+    check_logs(said(player, r'"<<\"OK\", 2>>"'), SPEC, [[ONE]])
     words = player.jobs()[0].split()
     assert "-deadlock" in words
     assert words[words.index("-workers") + 1] == "1"

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
+import pickle
 import string
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -124,3 +128,21 @@ def test_a_string_that_no_module_can_hold_is_refused(text: str) -> None:
 def test_what_is_no_value_is_not_written() -> None:
     with pytest.raises(TypeError, match="float"):
         to_tla(1.5)  # type: ignore[arg-type]
+
+
+def test_a_function_is_found_again_in_another_process() -> None:
+    script = (
+        "import pickle, sys\n"
+        "from cutlock.tlc.values import Function\n"
+        "given = pickle.load(sys.stdin.buffer)\n"
+        'print(given in {Function({"led": Function({"a": "none"})})})\n'
+    )
+    value = Function({"led": Function({"a": "none"})})
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=pickle.dumps(value),
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "12345"},
+    )
+    assert done.stdout.strip() == b"True"

@@ -385,9 +385,9 @@ def generated(version: int, groups: list[str]) -> list[Told]:
     told: list[Told] = []
     for group in groups:
         attempt = {"group": group, "attempt": 0}
-        told += [(Action.LAUNCH_GROUP, attempt), (Action.BEGIN_COMMIT, attempt)]
-        told += [(Action.PUT_ROWS, attempt)]
-        told += [(Action.COMMIT_GROUP, {**attempt, "end_weight": version})]
+        told += [(Action.LAUNCH_GROUP, attempt)]
+        told += [(Action.BEGIN_COMMIT, {**attempt, "end_weight": version})]
+        told += [(Action.PUT_ROWS, attempt), (Action.COMMIT_GROUP, attempt)]
     return told
 
 

@@ -171,7 +171,6 @@ def test_a_repeated_record_is_named(good: list[Run], ram_path: Path, action: Act
 
 PROSE = {
     (Action.BEGIN_RUN, "epochs"),
-    (Action.COMMIT_GROUP, "end_weight"),
     (Action.END_RUN, "reason"),
     (Action.FAIL_GROUP, "error"),
     (Action.PRUNE_BUNDLES, "bundles"),

@@ -39,11 +39,11 @@ class TestWriting:
         log = EventLog(path, clock)
         log.record(Action.OPEN_CUT, step=3)
         clock.advance(2)
-        log.record(Action.COMMIT_GROUP, group="p1@0", attempt=1, end_weight=4)
+        log.record(Action.BEGIN_COMMIT, group="p1@0", attempt=1, end_weight=4)
         log.close()
         assert list(read_log(path)) == [
             Record(0, 0.0, "OpenCut", {"step": 3}),
-            Record(1, 2.0, "CommitGroup", {"group": "p1@0", "attempt": 1, "end_weight": 4}),
+            Record(1, 2.0, "BeginCommit", {"group": "p1@0", "attempt": 1, "end_weight": 4}),
         ]
         assert log.count == 2
 

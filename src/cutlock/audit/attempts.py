@@ -17,7 +17,6 @@ class Attempts(Check):
     def __init__(self) -> None:
         super().__init__()
         self._version = 0
-        self._start_weights: dict[str, int] = {}
         self._launched: dict[str, int] = {}
         self._failed: dict[str, int] = {}
         self._committing: dict[str, bool] = {}
@@ -26,7 +25,6 @@ class Attempts(Check):
     def _handle(self) -> Mapping[Action, Handler]:
         return {
             Action.BEGIN_RUN: lambda a: self._begin(),
-            Action.COMMIT_ADMISSION: self._admit,
             Action.RAISE_VERSION: self._raise_version,
             Action.LAUNCH_GROUP: self._launch,
             Action.BEGIN_COMMIT: self._begin_commit,
@@ -44,9 +42,6 @@ class Attempts(Check):
         self._failed.clear()
         self._committing.clear()
 
-    def _admit(self, args: Any) -> None:
-        self._start_weights.update(dict.fromkeys(args.groups, args.start_weight))
-
     def _raise_version(self, args: Any) -> None:
         self._version = args.version
 
@@ -60,6 +55,7 @@ class Attempts(Check):
     def _begin_commit(self, args: Any) -> None:
         self._current(args)
         self._not_committing(args.group)
+        self._same("end weight", args.end_weight, self._version)
         self._committing[args.group] = False
 
     def _put_rows(self, args: Any) -> None:
@@ -72,12 +68,6 @@ class Attempts(Check):
     def _commit(self, args: Any) -> None:
         self._current(args)
         self._require(bool(self._committing.get(args.group)), f"{args.group} has no rows yet")
-        start = self._start_weights.get(args.group, 0)
-        self._require(
-            start <= args.end_weight <= self._version,
-            f"start weight {start}, end weight {args.end_weight} and version {self._version} of "
-            f"{args.group} are out of order",
-        )
         self._forget(args.group)
 
     def _roll_back(self, args: Any) -> None:

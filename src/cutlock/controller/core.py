@@ -152,7 +152,7 @@ class Controller:
         return Progress(
             commits=state.commits,
             selections=state.next_selection,
-            finished=state.rollouts_done and not len(state.buffer),
+            finished=state.settled and not len(state.buffer),
             busy=self._train.busy,
             in_flight=self._rollouts.in_flight,
             ready=len(state.buffer.ready()),

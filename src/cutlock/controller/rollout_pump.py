@@ -61,8 +61,6 @@ class RolloutPump:
                 await self._admit(admission_id)
             while (next_id := await self._next_batch()) is not None:
                 await self._admit(next_id)
-        state.rollouts_done = True
-        state.changed.notify()
 
     # From the loader or the pool to the ledger.
 
@@ -313,7 +311,8 @@ class RolloutPump:
         state = self._state
         await state.stops.reach(Action.ABORT_STALE, group=group_id)
         async with state.barrier.mutation("stale_abort") as slot:
-            if group_id not in self._generating:
+            # It may have left generation meanwhile, or an earlier one have come to it.
+            if self.first_stale(version) != group_id:
                 return
             state.ledger.discard(slot, group_id)
             state.buffer.release(group_id)

@@ -110,8 +110,11 @@ class RunState:
     dropped: int = 0
     """Prompts given up so far; moves only inside a slot."""
     commits: int = 0
-    rollouts_done: bool = False
-    """The rollout pump has ended: nothing more will be committed."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more will be committed: no prompt is unread, spare or in flight."""
+        return self.loader.exhausted and not self.live_groups
 
     @property
     def live_groups(self) -> int:

@@ -124,7 +124,7 @@ class TrainPump:
         state = self._state
         need, _ = self._choose()
         self.waiting_for = f"{need} groups of step {state.step}"
-        if state.rollouts_done:
+        if state.settled:
             raise StallError(
                 f"step {state.step} needs {need} groups, no rollout is left, and sampler "
                 f"{state.sampler.name!r} selects none of the {len(state.buffer.ready())} that "
@@ -139,7 +139,7 @@ class TrainPump:
 
     def _finished(self) -> bool:
         state = self._state
-        return state.rollouts_done and not state.buffer.ready()
+        return state.settled and not state.buffer.ready()
 
     def _choose(self) -> tuple[int, list[str]]:
         """(groups needed, their ids; none while they are not all finished)."""
@@ -154,7 +154,7 @@ class TrainPump:
         if need == 0:
             return 0, []
         chosen = state.sampler.select(state.buffer, version, need)
-        if not chosen and state.rollouts_done:
+        if not chosen and state.settled:
             # Nothing more will come: what is left makes a short step.
             need = min(need, len(state.buffer.ready()))
             chosen = state.sampler.select(state.buffer, version, need)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.status import Status as Spinner
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Progress", "key_values", "table"]
+__all__ = ["Progress", "key_values", "listing", "table"]
 
 
 class Progress:
@@ -60,6 +61,23 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     made = Table(title=Text(title), title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
         made.add_column(column, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(_cell(value) for value in row))
+    return made
+
+
+def listing(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table of many rows, without lines between them; the names in front stay whole."""
+    made = Table(
+        title=Text(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1)
+    )
+    for number, column in enumerate(columns):
+        made.add_column(
+            column,
+            justify="right" if number else "left",
+            overflow="fold",
+            no_wrap=not number,
+        )
     for row in rows:
         made.add_row(*(_cell(value) for value in row))
     return made

@@ -13,19 +13,29 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from cutlock.errors import ToolError
 from cutlock.tlc.action import ACT, ActionCall, read_action
-from cutlock.tlc.itf import value_to_itf
+from cutlock.tlc.itf import value_from_itf, value_to_itf
 from cutlock.tlc.outcome import Outcome, Progress, Verdict
 from cutlock.tlc.output import assignments
 from cutlock.tlc.run import GRAPH_FILE, Job, Toolchain
-from cutlock.tlc.values import Value, parse_value
+from cutlock.tlc.values import Value, parse_value, to_tla
 
-__all__ = ["Edge", "Graph", "Node", "explore", "graph_to_json", "read_graph"]
+__all__ = [
+    "Edge",
+    "Graph",
+    "Node",
+    "explore",
+    "graph_from_json",
+    "graph_to_json",
+    "read_graph",
+]
 
 _NODE = re.compile(r'(-?\d+) \[label="((?:[^"\\]|\\.)*)"(,style = filled)?\];?$')
 _EDGE = re.compile(r'(-?\d+) -> (-?\d+) \[label="[^"]*".*\];$')
@@ -42,7 +52,7 @@ class Node:
     """A reachable state; its values are read when they are asked for."""
 
     text: str
-    """As TLC writes it, with the history variable of the first way into it."""
+    """As TLC writes it, with the history variable of the first way into it if it is known."""
 
     @cached_property
     def state(self) -> Mapping[str, Value]:
@@ -163,6 +173,49 @@ def graph_to_json(graph: Graph) -> bytes:
         ' "edges": [\n' + _rows(edges) + "\n ]",
     ]
     return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
+
+
+def graph_from_json(data: bytes) -> Graph:
+    """Read what `graph_to_json` wrote; the nodes do not know by which action they were found.
+
+    Raises:
+        ToolError: it is something else; says what is wrong.
+    """
+    try:
+        read = msgspec.json.decode(data, type=_Saved)
+        nodes = tuple(Node(_text(read.vars, row)) for row in read.nodes)
+        edges = tuple(
+            Edge(source, ActionCall(name, {key: _value(raw) for key, raw in given.items()}), target)
+            for source, name, given, target in read.edges
+        )
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ToolError(f"not a graph that was saved as JSON: {error}") from error
+    ends = {*read.initial, *(end for edge in edges for end in (edge.source, edge.target))}
+    if lost := ends - set(range(len(nodes))):
+        raise ToolError(f"not a graph: it has {len(nodes)} nodes and names number {max(lost)}")
+    return Graph(nodes, read.initial, edges)
+
+
+class _Saved(msgspec.Struct):
+    vars: tuple[str, ...]
+    initial: tuple[int, ...]
+    nodes: list[list[msgspec.Raw]]
+    edges: list[tuple[int, str, dict[str, msgspec.Raw], int]]
+
+
+def _text(names: Sequence[str], row: Sequence[msgspec.Raw]) -> str:
+    values = zip(names, row, strict=True)
+    return "\n".join(f"/\\ {name} = {_tla(bytes(value))}" for name, value in values)
+
+
+@lru_cache(maxsize=1 << 17)
+def _tla(raw: bytes) -> str:
+    """Most values of a graph are those of another state too."""
+    return to_tla(value_from_itf(json.loads(raw)))
+
+
+def _value(raw: msgspec.Raw) -> Value:
+    return value_from_itf(json.loads(bytes(raw)))
 
 
 def _rows(rows: Iterable[Any]) -> str:

@@ -106,6 +106,9 @@ class Toolchain:
             ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if job.tiny else ["-XX:+UseParallelGC"]
         )
         arguments += [f"-Djava.io.tmpdir={_WORK}", "-Duser.language=en", "-Duser.country=US"]
+        # TLC 2.15 writes its other queue in a thread that reads values while workers change
+        # them: a run then ends with an internal error once in a while.
+        arguments.append("-Dtlc2.tool.ModelChecker.BAQueue=true")
         if job.libraries:
             folders = os.pathsep.join(str(folder.absolute()) for folder in job.libraries)
             arguments.append(f"-DTLA-Library={folders}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from cutlock.report.terminal import key_values, table
+from cutlock.report.terminal import key_values, listing
 from cutlock.tlc.check import Report
 from cutlock.tlc.doctor import Diagnosis
-from cutlock.tlc.mutants import MutantReport
+from cutlock.tlc.mutants import Mutant, MutantReport
+from cutlock.tlc.outcome import Verdict
 
 __all__ = ["show_diagnosis", "show_mutants", "show_report"]
 
@@ -17,15 +18,15 @@ def show_report(console: Console, report: Report) -> None:
     rows = [
         (
             result.name,
-            result.got.value + (f": {result.property}" if result.property else ""),
+            "holds" if result.got is Verdict.SUCCESS else result.property or result.got.value,
             "-" if result.distinct is None else f"{result.distinct:,}",
             f"{result.seconds:.1f}",
             "yes" if result.ok else "NO",
         )
         for result in report.models
     ]
-    columns = ("model", "outcome", "distinct states", "seconds", "as expected")
-    console.print(table("Models", columns, rows))
+    columns = ("model", "holds, or falls", "states", "s", "as expected")
+    console.print(listing("Models", columns, rows))
     failed = sum(not result.ok for result in report.models)
     console.print(
         f"{len(report.models)} models, {failed} not as expected. Java {report.java}; "
@@ -40,22 +41,27 @@ def show_mutants(console: Console, report: MutantReport) -> None:
     rows = [
         (
             mutant.name,
-            mutant.property or "none",
-            mutant.got,
+            _fallen(mutant),
             mutant.length or "-",
             f"{mutant.seconds:.1f}",
             "yes" if mutant.ok else "NO",
         )
         for mutant in report.mutants
     ]
-    columns = ("mutant", "expected to fall", "found", "length", "seconds", "as expected")
-    console.print(table("Mutants", columns, rows))
+    columns = ("mutant", "what falls", "steps", "s", "as expected")
+    console.print(listing("Mutants", columns, rows))
     console.print(
         f"{report.killed} of {report.total} mutants killed by the named promise; "
         f"{report.harmless} of {len(report.mutants) - report.total} harmless ones survived.",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _fallen(mutant: Mutant) -> str:
+    wanted = mutant.property or "nothing"
+    found = "nothing" if mutant.got == Verdict.SUCCESS else mutant.got
+    return found if mutant.ok or found == wanted else f"{found}, not {wanted}"
 
 
 def show_diagnosis(console: Console, found: Diagnosis) -> None:

@@ -70,6 +70,10 @@ class Function(Mapping["Value", "Value"]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Function) and self._items == other._items
 
+    def __reduce__(self) -> tuple[type[Function], tuple[dict[Value, Value]]]:
+        # Strings hash differently in another process, so the hash is made anew there.
+        return Function, (self._items,)
+
     def __repr__(self) -> str:
         return f"Function({self._items!r})"
 

@@ -1,0 +1,118 @@
+"""Gate, order of launches, places and shortfall: what keeps a run within bounds, and going."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from cutlock.conformance.faults.switch import Fault, Patch, Switch, nothing
+from cutlock.conformance.incarnation import Incarnation
+from cutlock.controller import restore
+from cutlock.controller.config import parse_config
+from cutlock.controller.rollout_pump import RolloutPump
+from cutlock.ledger import Ledger
+from cutlock.records import LedgerRecord
+from cutlock.samplers.base import GatedSampler, GroupView
+from cutlock.samplers.weight_fifo import WeightFifoSampler
+from cutlock.spare_pool import Shortfall
+
+__all__ = ["DISPATCH_FAULTS"]
+
+
+async def _at_once(*arguments: object) -> None:
+    """Wait for nothing."""
+
+
+async def _reserved_first(pump: RolloutPump) -> None:
+    """`RolloutPump.run` with its first two loops the other way round."""
+    state = pump._state
+    admitted = state.ledger.admitted()
+    async with asyncio.TaskGroup() as pump._group:
+        for admission_id, _ in state.ledger.reserved():
+            await pump._admit(admission_id)
+        for record in admitted:
+            await state.permits.acquire()
+            pump._launch(record)
+        while (next_id := await pump._next_batch()) is not None:
+            await pump._admit(next_id)
+
+
+def _in_another_order() -> Switch:
+    """The first of every batch, then the others."""
+    in_order = Ledger.admitted
+
+    def admitted(ledger: Ledger) -> list[LedgerRecord]:
+        seen: dict[int, itertools.count[int]] = {}
+        place = {
+            record.group_id: next(seen.setdefault(record.admission_id, itertools.count()))
+            for record in in_order(ledger)
+        }
+        return sorted(in_order(ledger), key=lambda record: place[record.group_id])
+
+    return Switch(patches=(Patch(Ledger, "admitted", admitted),))
+
+
+def _need_without_empty_step(
+    sampler: WeightFifoSampler, version: int, groups: int, shortfall: int, view: GroupView
+) -> int:
+    _, live = sampler._oldest(version, view)
+    return min(groups, live) if live else groups
+
+
+def _fewer_places(incarnation: Incarnation) -> None:
+    """A resume has as many places as a step has prompts; only a window of 0 allows that."""
+    if incarnation.bundle is None:
+        return
+    plain = incarnation._config.plain()
+    plain["sampler"]["window"] = 0
+    plain["buffer"]["capacity"] = plain["prompts_per_step"]
+    incarnation._config = parse_config(plain)
+
+
+DISPATCH_FAULTS = (
+    Fault(
+        name="gate_ignored",
+        what="nobody waits at the gate",
+        mutants=("gate_ignored",),
+        protection=Switch(patches=(Patch(GatedSampler, "wait_until_admissible", _at_once),)),
+        second_lines=Switch(patches=(Patch(GatedSampler, "_gate_open", lambda *given: True),)),
+    ),
+    Fault(
+        name="reserved_before_admitted",
+        what="a resume admits what was RESERVED before it launches what was ADMITTED",
+        mutants=("reserved_before_admitted",),
+        protection=Switch(patches=(Patch(RolloutPump, "run", _reserved_first),)),
+    ),
+    Fault(
+        name="launch_in_any_order",
+        what="a resume launches what was ADMITTED in another order than that of dispatch",
+        mutants=("launch_in_any_order",),
+        world=Switch(prepare=_fewer_places),
+        protection=_in_another_order(),
+    ),
+    Fault(
+        name="places_not_checked",
+        what="a resume does not ask whether the finished groups leave places",
+        mutants=("places_not_checked",),
+        world=Switch(prepare=_fewer_places),
+        protection=Switch(patches=(Patch(restore, "_require_places", nothing),)),
+    ),
+    Fault(
+        name="nothing_credited",
+        what="a lost group is not credited to its step",
+        mutants=("nothing_credited",),
+        protection=Switch(patches=(Patch(RolloutPump, "_credit", nothing),)),
+    ),
+    Fault(
+        name="shortfall_not_saved",
+        what="a save leaves the shortfall out",
+        mutants=("shortfall_not_saved",),
+        protection=Switch(patches=(Patch(Shortfall, "snapshot", lambda shortfall, cut: ()),)),
+    ),
+    Fault(
+        name="no_empty_step",
+        what="a step whose groups were all lost is waited for",
+        mutants=("no_empty_step",),
+        protection=Switch(patches=(Patch(WeightFifoSampler, "need", _need_without_empty_step),)),
+    ),
+)

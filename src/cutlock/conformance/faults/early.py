@@ -1,0 +1,110 @@
+"""Artifacts that are read before the cut is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cutlock.alphabet import Action
+from cutlock.barrier import _LIVE, Cut
+from cutlock.bundle.writing import BundleWriter
+from cutlock.conformance.doing import Doing, Records
+from cutlock.conformance.faults.switch import TRUSTS_THE_CUT, Fault, Patch, Switch
+from cutlock.conformance.moves import MOVES
+from cutlock.conformance.stepper import Stepper
+from cutlock.controller.capture import Capture
+from cutlock.controller.save import Saver
+from cutlock.events import MemoryLog
+from cutlock.stops import NO_STOPS
+from cutlock.tlc.values import Value
+
+__all__ = ["EARLY_FAULTS"]
+
+_BEFORE = "before the cut"
+
+
+class _KeepsFirst(Capture):
+    """A capture that passes over what it has already."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if getattr(self, name, None) is None:
+            super().__setattr__(name, value)
+
+
+def _early(action: Action, attribute: str) -> Switch:
+    """A save makes one read first and then asks for its cut.
+
+    The first save of a fresh run begins by itself; it stands before its early read.
+    """
+    original = Saver._write_into
+
+    async def write_into(saver: Saver, writer: BundleWriter, step: int, _: Capture) -> None:
+        saver.capture = capture = _KeepsFirst()
+        await saver._state.stops.reach(Action.REQUEST_CUT, group=_BEFORE)
+        setattr(capture, attribute, getattr(await _read_now(saver), attribute))
+        await original(saver, writer, step, capture)
+
+    def move(doing: Doing) -> Records:
+        if doing.at(Action.REQUEST_CUT, _BEFORE):
+            doing.release(Action.REQUEST_CUT, _BEFORE)
+            return ()
+        return MOVES[action](doing)
+
+    def shows(stepper: Stepper, state: dict[str, Value]) -> None:
+        incarnation = stepper.incarnation
+        if (
+            incarnation is not None
+            and incarnation.stands.at(Action.REQUEST_CUT)
+            and getattr(incarnation.saver.capture, attribute) is not None
+        ):
+            state["tp"] = "saving"
+
+    return Switch(
+        patches=(Patch(Saver, "_write_into", write_into),), moves={action: move}, shows=shows
+    )
+
+
+async def _read_now(saver: Saver) -> Capture:
+    """Make the reads of a cut, without a cut."""
+    looking = dataclasses.replace(saver._state, stops=NO_STOPS, events=MemoryLog())
+    cut, capture = Cut(looking.barrier), Capture()
+    cut._state = _LIVE
+    await Saver(looking, saver._trainer, saver._identity, saver._root)._read(cut, capture)
+    return capture
+
+
+EARLY_FAULTS = (
+    Fault(
+        name="cursor_read_early",
+        what="the cursor is read before the cut is asked for",
+        mutants=("cursor_early",),
+        protection=_early(Action.READ_CURSOR, "cursor"),
+        second_lines=TRUSTS_THE_CUT,
+    ),
+    Fault(
+        name="loader_read_early",
+        what="the loader is read before the cut is asked for",
+        mutants=("loader_early",),
+        protection=_early(Action.READ_LOADER, "loader"),
+    ),
+    Fault(
+        name="pool_read_early",
+        what="the spare pool is read before the cut is asked for",
+        mutants=("pool_early",),
+        protection=_early(Action.READ_SPARE_POOL, "spare_pool"),
+    ),
+    Fault(
+        name="index_read_early",
+        what="the index is read before the cut is asked for",
+        mutants=("index_early",),
+        protection=_early(Action.READ_INDEX, "index"),
+        blind={
+            "cap.ledger.v.idx": "a stamp is captured with its owner, and this group has none",
+        },
+    ),
+    Fault(
+        name="ledger_read_early",
+        what="the ledger is read before the cut is asked for",
+        mutants=("ledger_early",),
+        protection=_early(Action.READ_LEDGER, "ledger"),
+    ),
+)

@@ -1,0 +1,174 @@
+"""Slots and cuts that are taken away, or end too early or too late."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import cast
+
+from cutlock.alphabet import Action
+from cutlock.barrier import _DEAD, _LIVE, Barrier, Cut, Slot, _held
+from cutlock.conformance.faults.switch import (
+    TRUSTS_THE_CUT,
+    Fault,
+    Patch,
+    Reaching,
+    Switch,
+    built,
+    nothing,
+)
+from cutlock.conformance.stands import Stands
+from cutlock.controller.loader import PromptLoader
+from cutlock.controller.state import RunState
+from cutlock.samplers.base import GatedSampler
+
+__all__ = ["SECTION_FAULTS", "UNDRAINED"]
+
+
+class _Unguarded:
+    """A live slot that excludes nobody and waits for nobody."""
+
+    def __init__(self, slot: Slot) -> None:
+        self._slot = slot
+
+    async def __aenter__(self) -> Slot:
+        self._slot._state = _LIVE
+        return self._slot
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._slot._end_effects()
+        self._slot._state = _DEAD
+
+
+def _unslotted(kind: str) -> Switch:
+    """Changes of one kind are made outside every slot."""
+    guarded = Barrier.mutation
+
+    def mutation(barrier: Barrier, wanted: str) -> object:
+        return _Unguarded(Slot(barrier, kind)) if wanted == kind else guarded(barrier, wanted)
+
+    return Switch(patches=(Patch(Barrier, "mutation", mutation),), unbarred=frozenset({kind}))
+
+
+def _undrained() -> Switch:
+    enters, hands_over = Cut.__aenter__, Barrier._hand_over
+
+    async def enter(cut: Cut) -> Cut:
+        barrier = cut.barrier
+        if barrier.cut_open or barrier.waiting:
+            return await enters(cut)
+        with _uncounted(barrier):
+            return await enters(cut)  # at once, so nobody sees the count
+
+    def hand_over(barrier: Barrier) -> None:
+        with _uncounted(barrier):
+            hands_over(barrier)
+
+    return Switch(
+        patches=(Patch(Cut, "__aenter__", enter), Patch(Barrier, "_hand_over", hand_over))
+    )
+
+
+@contextlib.contextmanager
+def _uncounted(barrier: Barrier) -> Iterator[None]:
+    held, barrier._slots = barrier._slots, 0
+    try:
+        yield
+    finally:
+        barrier._slots += held
+
+
+UNDRAINED = _undrained()
+"""A cut opens without waiting for the slots that are held."""
+
+
+def _slot_ends_at(action: Action) -> Switch:
+    """The slot of whoever comes to that action is over until it has been let go on."""
+    original = Stands.reach
+
+    async def reach(stands: Stands, reached: Action, /, **where: object) -> None:
+        if reached is not action:
+            return await original(stands, reached, **where)
+        (slot,) = _held.get()
+        slot.barrier._slots -= 1
+        slot.barrier._hand_over()
+        try:
+            await original(stands, reached, **where)
+        finally:
+            slot.barrier._slots += 1
+
+    return Switch(patches=(Patch(Stands, "reach", reach),))
+
+
+def _waits_in_slot(state: RunState) -> None:
+    async def inside(stop: Callable[[], Awaitable[None]]) -> None:
+        async with state.barrier.mutation("admission"):
+            await stop()
+            await cast(GatedSampler, state.sampler).wait_until_admissible(state.version)
+
+    state.stops = Reaching(state.stops, Action.OPEN_GATE, inside)
+
+
+_PAST = "the code fixes the past of a cut when the cut opens, the spec when the ledger is read"
+
+SECTION_FAULTS = (
+    Fault(
+        name="commit_without_slot",
+        what="a commit is made outside every slot",
+        mutants=("commit_unslotted",),
+        protection=_unslotted("group_commit"),
+    ),
+    Fault(
+        name="admission_without_slot",
+        what="an admission is made outside every slot",
+        mutants=("admission_unslotted",),
+        protection=_unslotted("admission"),
+        second_lines=TRUSTS_THE_CUT,
+    ),
+    Fault(
+        name="loader_without_slot",
+        what="the loader advances outside every slot",
+        mutants=("loader_unslotted",),
+        protection=_unslotted("loader_advance"),
+    ),
+    Fault(
+        name="substitution_without_slot",
+        what="a lost group is replaced outside every slot",
+        mutants=("substitute_unslotted",),
+        protection=_unslotted("drop"),
+        second_lines=TRUSTS_THE_CUT,
+        blind={"disk.dropped": _PAST},
+    ),
+    Fault(
+        name="drain_without_slot",
+        what="spares become a batch outside every slot",
+        mutants=("spare_drain_unslotted",),
+        protection=_unslotted("spare_drain"),
+        second_lines=TRUSTS_THE_CUT,
+    ),
+    Fault(
+        name="cut_without_drain",
+        what="a cut opens while slots are held",
+        mutants=("undrained",),
+        protection=UNDRAINED,
+    ),
+    Fault(
+        name="epoch_in_another_slot",
+        what="the slot of a batch that ends its epoch is over before the epoch is raised",
+        mutants=("epoch_in_another_slot",),
+        protection=_slot_ends_at(Action.RAISE_EPOCH),
+        second_lines=Switch(patches=(Patch(PromptLoader, "_refuse_raise_due", nothing),)),
+    ),
+    Fault(
+        name="slot_ends_before_put",
+        what="the slot of a commit is over while its rows are put",
+        mutants=("slot_ends_before_put",),
+        protection=_slot_ends_at(Action.PUT_ROWS),
+    ),
+    Fault(
+        name="gate_wait_in_slot",
+        what="the gate is waited for in a slot",
+        mutants=("gate_wait_in_slot", "gate_wait_in_slot_lockstep"),
+        protection=built(_waits_in_slot),
+    ),
+)

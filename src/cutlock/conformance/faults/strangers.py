@@ -1,0 +1,77 @@
+"""Somebody else uses the store that a resume restores into."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, cast
+
+import torch
+
+from cutlock.conformance.doing import Doing, Records
+from cutlock.conformance.faults.switch import Fault, Patch, Switch
+from cutlock.conformance.incarnation import Incarnation
+from cutlock.conformance.planes import PlaneHost
+from cutlock.plane.base import BootstrapPlane, DataPlane
+from cutlock.plane.memory import MemoryBootstrap
+from cutlock.tlc.values import Value
+
+__all__ = ["STRANGER_FAULTS"]
+
+_GROUP = "stranger@0"
+_KEYS = tuple(f"stranger/{_GROUP}/0/{sibling}" for sibling in range(2))
+
+
+class _SharedHost:
+    """A `PlaneHost` whose store somebody else has used by the time it is handed over."""
+
+    def __init__(self, host: PlaneHost) -> None:
+        self._host = host
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._host, name)
+
+    async def renew(self) -> BootstrapPlane:
+        """See `PlaneHost.renew`."""
+        bootstrap = await self._host.renew()
+        stranger = await self._host.connect()
+        await _put(stranger)
+        await stranger.clear(_KEYS)
+        return bootstrap
+
+
+async def _put(stranger: DataPlane) -> None:
+    await stranger.put(_KEYS, {"reward": [torch.zeros(1)] * len(_KEYS)})
+
+
+def _share(incarnation: Incarnation) -> None:
+    if incarnation.bundle is not None:
+        incarnation._host = cast(PlaneHost, _SharedHost(incarnation._host))
+
+
+def _late(doing: Doing) -> Records:
+    """The stranger puts rows, which the spec has as those of the group `<<0, member>>`."""
+    bounds = doing.stepper.bounds
+    nobody: Value = (0, bounds.members[0])
+    vars(bounds)["names"] = MappingProxyType({**bounds.names, _GROUP: nobody})
+
+    async def put() -> None:
+        await _put(await doing.stepper.host.connect())
+
+    doing.stepper.loop.complete(put())
+    return ()
+
+
+async def _look_away(bootstrap: MemoryBootstrap) -> None:
+    """In place of the touch check; what the load itself would notice is hidden too."""
+    bootstrap.store.clients = 0
+
+
+STRANGER_FAULTS = (
+    Fault(
+        name="touched_plane_accepted",
+        what="a store that somebody has used is restored into",
+        mutants=("touched_plane",),
+        world=Switch(prepare=_share, moves={"Late": _late}),
+        protection=Switch(patches=(Patch(MemoryBootstrap, "require_untouched", _look_away),)),
+    ),
+)

@@ -1,0 +1,469 @@
+"""Event logs of real runs, held against the specification by TLC.
+
+The logs of all starts of a run are one behaviour: each start but the first follows a crash.
+Group ids become prompts of the model by the order in which the data set is served, which the
+run's own files give; so a log cannot choose its prompts.
+
+Source: design, section 13; `spec/Accept.tla`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from cutlock.alphabet import ARGUMENTS, Action
+from cutlock.audit.history import COMPLETE, Event, History, read_history
+from cutlock.bundle.artifacts import TRAINING_INFO
+from cutlock.bundle.contents import TrainingInfo
+from cutlock.bundle.publication import scan
+from cutlock.controller.config import RunConfig, parse_config
+from cutlock.controller.loader import epoch_order
+from cutlock.controller.run_directory import RunDirectory, RunFacts
+from cutlock.errors import ConformanceError
+from cutlock.tlc.logcheck import LogSpec, LogVerdict, check_logs, event
+from cutlock.tlc.outcome import Progress
+from cutlock.tlc.run import Toolchain
+from cutlock.tlc.values import Function, Value, to_tla
+
+__all__ = ["Prompt", "Refusal", "RunLog", "Validated", "read_run", "translate", "validate"]
+
+Prompt: TypeAlias = tuple[int, int]
+"""A prompt of the model: batch over all epochs, and place in it, both counted from 1."""
+
+INVARIANTS = (
+    "OneOwner",
+    "NewDiskOneOwner",
+    "NewDiskCursor",
+    "NewDiskStamps",
+    "NewDiskEpoch",
+    "NewDiskRows",
+    "LiveRows",
+    "NoTwice",
+    "NoLoss",
+    "Complete",
+    "CutExcludes",
+    "GateBound",
+    "FreshAdvantages",
+)
+"""Checked after every event."""
+
+_NOBODY = (0, 0)
+"""Stands for a group that the data set does not serve; no action takes it."""
+_PROMPTS = frozenset({"group", "substitute"})
+_LEFT_OUT = frozenset({"admission", "attempt", "error", "bundle", "bundles", "log_records"})
+_LEFT_OUT_OF = {
+    Action.BEGIN_RUN: frozenset(ARGUMENTS[Action.BEGIN_RUN]),
+    Action.DROP_GROUP: frozenset({"reason"}),
+    Action.VERIFY_BUNDLE: frozenset({"incarnation"}),
+}
+_WINDOW = frozenset(
+    {
+        Action.OPEN_CUT,
+        Action.READ_CURSOR,
+        Action.READ_LOADER,
+        Action.READ_SPARE_POOL,
+        Action.READ_INDEX,
+        Action.READ_LEDGER,
+        Action.SAVE_PLANE,
+    }
+)
+_END_OF_SAVE = frozenset({Action.WRITE_MANIFEST, Action.PUBLISH_BUNDLE, Action.FAIL_SAVE})
+_FAILURES = frozenset({Action.FAIL_GROUP, Action.ROLLBACK_GROUP, Action.FAIL_SAVE})
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The first event of a run that the specification does not allow."""
+
+    where: str
+    """File, line and action."""
+    event: str
+    """As the specification gets it, with prompts in place of group ids."""
+    broken: str | None
+    """The promise that does not hold after the event; None if no step fits the event."""
+    groups: dict[str, str]
+    """Group ids of the prompts that the event names."""
+    state: dict[str, str]
+    """Before the event, or after it if a promise is broken."""
+
+
+class Validated(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one run's logs."""
+
+    run: str
+    ok: bool
+    events: int
+    accepted: int
+    """Of the events."""
+    starts: int
+    seconds: float
+    """Of the start of TLC, which runs of equal bounds share."""
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """The logs of a run as one sequence of events for the specification."""
+
+    name: str
+    bounds: str
+    """The CONSTANTS part of a configuration, but for what bounds trouble."""
+    events: tuple[Value, ...]
+    places: tuple[str, ...]
+    """File, line and action of each event."""
+    groups: Mapping[Value, str]
+    """Prompt of the model to group id."""
+    starts: int
+    failures: int
+
+
+def validate(
+    toolchain: Toolchain,
+    spec: Path,
+    runs: Sequence[RunLog],
+    watch: Callable[[Progress], None] | None = None,
+) -> list[Validated]:
+    """Have TLC take the events one after the other; runs of equal bounds share one start of it.
+
+    Args:
+        spec: the folder of the specification.
+        watch: told how far TLC is, about once a minute.
+
+    Raises:
+        ToolError: TLC failed.
+        BudgetError: it took too long.
+    """
+    by_bounds: dict[str, list[int]] = {}
+    for number, run in enumerate(runs):
+        by_bounds.setdefault(run.bounds, []).append(number)
+    found: dict[int, Validated] = {}
+    for bounds, numbers in by_bounds.items():
+        # What has happened is in the logs; these only have to leave room for it.
+        failures = max(runs[number].failures for number in numbers)
+        crashes = max(runs[number].starts for number in numbers)
+        accept = LogSpec(
+            spec / "Accept.tla",
+            constants=f"{bounds}\n    MaxFailures = {failures}\n    MaxCrashes = {crashes}",
+            init="AcceptInit",
+            invariants=INVARIANTS,
+            show="Shown",
+        )
+        began = time.monotonic()
+        logs = [runs[number].events for number in numbers]
+        verdicts = check_logs(toolchain, accept, logs, watch=watch)
+        seconds = time.monotonic() - began
+        for number, verdict in zip(numbers, verdicts, strict=True):
+            found[number] = _validated(runs[number], verdict, seconds)
+    return [found[number] for number in range(len(runs))]
+
+
+def _validated(run: RunLog, verdict: LogVerdict, seconds: float) -> Validated:
+    return Validated(
+        run=run.name,
+        ok=verdict.ok,
+        events=verdict.length,
+        accepted=verdict.accepted,
+        starts=run.starts,
+        seconds=seconds,
+        refusal=None if verdict.ok else _refusal(run, verdict),
+    )
+
+
+def _refusal(run: RunLog, verdict: LogVerdict) -> Refusal:
+    # A promise is broken by the last event that could be taken.
+    at = verdict.accepted - (verdict.broken is not None)
+    named = sorted(_prompts_in(run.events[at]))
+    return Refusal(
+        where=run.places[at],
+        event=to_tla(run.events[at]),
+        broken=verdict.broken,
+        groups={to_tla(prompt): run.groups.get(prompt, "not of this run") for prompt in named},
+        state={str(name): to_tla(value) for name, value in _items(verdict.shown)},
+    )
+
+
+def _prompts_in(happened: Value) -> set[Prompt]:
+    found: set[Prompt] = set()
+    for _, value in _items(happened):
+        for part in value if isinstance(value, frozenset) else (value,):
+            match part:
+                case (int(batch), int(member)):
+                    found.add((batch, member))
+    return found
+
+
+def _items(shown: Value | None) -> Iterator[tuple[Value, Value]]:
+    return iter(shown.items()) if isinstance(shown, Function) else iter(())
+
+
+def read_run(directory: RunDirectory) -> RunLog:
+    """Translate the logs of a run.
+
+    Raises:
+        AuditError: a log is not one.
+        BundleNotFoundError: there is no run.
+        ConformanceError: the run has something that is not modelled.
+    """
+    return translate(directory.root, directory.facts(), read_history(directory.logs()))
+
+
+def translate(root: Path, facts: RunFacts, history: History) -> RunLog:
+    """The logs of a run as one sequence of events.
+
+    Args:
+        root: the run's directory, with the bundles that are left.
+
+    Raises:
+        ConformanceError: the run has something that is not modelled.
+    """
+    config = parse_config(facts.config)
+    budgets = _budgets(root, config)
+    for log in history.logs.values():
+        for record in log:
+            if record.action is Action.BEGIN_RUN:
+                _require_same(record, config)
+    prompts = _prompts(facts, config)
+    steps = [*_steps(history, prompts)]
+    return RunLog(
+        name=str(root),
+        bounds=_bounds(facts, config, budgets),
+        events=tuple(step for step, _ in steps),
+        places=tuple(place for _, place in steps),
+        groups={prompt: group for group, prompt in prompts.items()},
+        starts=len(history.logs),
+        failures=sum(r.action in _FAILURES for log in history.logs.values() for r in log),
+    )
+
+
+def _steps(history: History, prompts: Mapping[str, Prompt]) -> Iterator[tuple[Value, str]]:
+    """The events of all starts, and where each stands."""
+    taken = _taken(history)
+    lost = _published_unseen(history)
+
+    def published(incarnation: int, step: int) -> Value:
+        kept = incarnation if _Source(incarnation, step) in taken.values() else 0
+        return event("PublishBundle", {"step": step, "kept": kept})
+
+    up = False
+    for incarnation, log in history.logs.items():
+        where = f"start of incarnation {incarnation}"
+        if up:
+            yield event("Crash", {}), where
+        parent = history.parent(incarnation)
+        if parent is not None:
+            source = _Source(parent.args.incarnation, parent.args.step)
+            if incarnation in taken:
+                yield event("TakeBundle", source._asdict()), parent.where
+            if _leaves_rows(log):
+                yield event("LeaveRows", {}), parent.where
+        up = bool(log)
+        for record in _as_it_happened(log):
+            step = getattr(record.args, "step", -1)
+            if record.action is Action.END_RUN and incarnation in lost:
+                yield published(incarnation, lost.pop(incarnation)), record.where
+            kept = incarnation if _Source(incarnation, step) in taken.values() else 0
+            yield _translated(record, prompts, kept), record.where
+        if incarnation in lost:
+            yield published(incarnation, lost[incarnation]), f"end of incarnation {incarnation}"
+
+
+def _as_it_happened(log: Sequence[Event]) -> list[Event]:
+    """The events in their order, but for saves that fail inside their window.
+
+    The window ends with the failure, and the log says so when the bundle's directory is
+    gone; so the failure goes where the save has said its last.
+    """
+    events: list[Event] = []
+    inside: int | None = None
+    for record in log:
+        if record.action in _WINDOW:
+            inside = len(events) + 1
+        elif record.action is Action.CLOSE_CUT:
+            inside = None
+        if record.action is Action.FAIL_SAVE and inside is not None:
+            events.insert(inside, record)
+            inside = None
+        else:
+            events.append(record)
+    return events
+
+
+class _Source(NamedTuple):
+    """A bundle: which start has saved it, at which step."""
+
+    incarnation: int
+    step: int
+
+
+def _taken(history: History) -> dict[int, _Source]:
+    """The starts that resume from another bundle than the newest, and their bundles."""
+    newest = None
+    found = {}
+    lost = _published_unseen(history)
+    for incarnation, log in history.logs.items():
+        parent = history.parent(incarnation)
+        if parent is not None:
+            source = _Source(parent.args.incarnation, parent.args.step)
+            if source != newest:
+                found[incarnation] = source
+            # Who leaves the rows behind has another bundle in hand than the one on disk.
+            newest = None if _leaves_rows(log) else source
+        for record in log:
+            if record.action is Action.PUBLISH_BUNDLE:
+                newest = _Source(incarnation, record.args.step)
+        if incarnation in lost:
+            newest = _Source(incarnation, lost[incarnation])
+    return found
+
+
+def _published_unseen(history: History) -> dict[int, int]:
+    """Steps of bundles, by start, that were published when the process no longer said so.
+
+    A later start resumes from such a bundle, and the log ends inside its save.
+    """
+    found: dict[int, int] = {}
+    for incarnation in history.logs:
+        parent = history.parent(incarnation)
+        if parent is None:
+            continue
+        saver, step = parent.args.incarnation, parent.args.step
+        saving = [r for r in history.logs.get(saver, ()) if r.action in _END_OF_SAVE]
+        if saving and saving[-1].action is Action.WRITE_MANIFEST and saving[-1].args.step == step:
+            found[saver] = step
+    return found
+
+
+def _leaves_rows(log: Sequence[Event]) -> bool:
+    """Whether a start restores no rows: its bundle has none, or was resumed without them."""
+    loaded = next((record for record in log if record.action is Action.LOAD_PLANE), None)
+    return loaded is not None and loaded.args.rows == 0
+
+
+def _budgets(root: Path, config: RunConfig) -> frozenset[int]:
+    """Steps after which some start of the run was told to end.
+
+    Raises:
+        ConformanceError: the run has something that is not modelled.
+    """
+    name = config.plain()["sampler"]["name"]
+    if name == "custom":
+        raise _not_modelled(root, "a custom sampler")
+    configs = [config, *_saved_configs(root)]
+    if not all(each.checkpoint.rows for each in configs):
+        raise _not_modelled(root, "checkpoint.rows = false")
+    for each in configs:
+        here, first = _modelled(each), _modelled(config)
+        if here != first:
+            changed = {key: here[key] for key in here if here[key] != first[key]}
+            raise _not_modelled(root, f"{changed} since a restart")
+    return frozenset(each.max_steps for each in configs if each.max_steps is not None)
+
+
+def _saved_configs(root: Path) -> list[RunConfig]:
+    """Those of the bundles that are there: a resume may have changed something."""
+    files = (bundle.path / TRAINING_INFO for bundle in scan(root).bundles)
+    infos = (msgspec.json.decode(file.read_bytes(), type=TrainingInfo) for file in files)
+    return [parse_config(info.config) for info in infos]
+
+
+def _modelled(config: RunConfig) -> dict[str, object]:
+    """What the behaviour of the model depends on, and a resume may change."""
+    return {
+        "sampler": config.plain()["sampler"],
+        "capacity": config.capacity(),
+        "spare_prompts": config.buffer.spare_prompts,
+    }
+
+
+def _not_modelled(root: Path, what: str) -> ConformanceError:
+    return ConformanceError(
+        f"{root}: the run has {what}, which the specification does not model; "
+        "`cutlock audit` accounts for its prompts"
+    )
+
+
+def _require_same(record: Event, config: RunConfig) -> None:
+    """A run whose bounds change between two starts has no one configuration of the model."""
+    now = record.args
+    here = (now.sampler, now.prompts_per_step, now.group_size, now.epochs)
+    first = (
+        config.plain()["sampler"]["name"],
+        config.prompts_per_step,
+        config.group_size,
+        config.epochs,
+    )
+    if here != first:
+        raise ConformanceError(
+            f"{record.where}: sampler, prompts per step, group size and epochs are {here}, and "
+            f"were {first} when the run began; a change between two starts is not modelled"
+        )
+
+
+def _prompts(facts: RunFacts, config: RunConfig) -> dict[str, Prompt]:
+    """Group id to prompt of the model, in the order in which the loader serves."""
+    size, each = len(facts.prompts), config.prompts_per_step
+    per_epoch = -(-size // each)
+    found = {}
+    for epoch in range(config.epochs):
+        for place, index in enumerate(epoch_order(size, epoch, config.seed)):
+            batch, member = divmod(place, each)
+            found[f"{facts.prompts[index]}@{epoch}"] = (epoch * per_epoch + batch + 1, member + 1)
+    return found
+
+
+def _translated(record: Event, prompts: Mapping[str, Prompt], kept: int) -> Value:
+    arguments: dict[str, Value] = {}
+    left_out = _LEFT_OUT | _LEFT_OUT_OF.get(record.action, frozenset())
+    for name in record.args.__struct_fields__:
+        if name not in left_out:
+            arguments[name] = _value(name, getattr(record.args, name), prompts)
+    if record.action is Action.END_RUN and record.args.reason not in COMPLETE:
+        arguments["reason"] = "error"
+    if record.action is Action.PUBLISH_BUNDLE:
+        arguments["kept"] = kept
+    return event(record.action.value, arguments)
+
+
+def _value(name: str, value: Any, prompts: Mapping[str, Prompt]) -> Value:
+    if name == "groups":
+        known = [prompts.get(group, _NOBODY) for group in value]
+        # A group that is named twice must not vanish in a set.
+        return frozenset(known) if len(set(known)) == len(known) else frozenset({_NOBODY})
+    if name in _PROMPTS:
+        return prompts.get(value, _NOBODY)
+    if value is None:
+        return -1
+    assert isinstance(value, int | str)
+    return value
+
+
+def _bounds(facts: RunFacts, config: RunConfig, budgets: frozenset[int]) -> str:
+    sampler = config.plain()["sampler"]
+    size, each = len(facts.prompts), config.prompts_per_step
+    per_epoch = -(-size // each)
+    values: dict[str, Value] = {
+        "Batches": per_epoch * config.epochs,
+        "PerEpoch": per_epoch,
+        "Member": frozenset(range(1, each + 1)),
+        "LastBatch": size - (per_epoch - 1) * each,
+        "GroupSize": config.group_size,
+        "Budgets": budgets,
+        "Window": sampler["window"],
+        "Sampler": sampler["name"],
+        "SpareMark": config.buffer.spare_prompts,
+        "CrashAnywhere": True,
+        "Capacity": config.capacity(),
+        "Ordered": True,
+        "Units": frozenset({"rows"}),
+        "Narrow": False,
+    }
+    lines = [f"    {name} = {to_tla(value)}" for name, value in values.items()]
+    lines.append("    Prompts <- RealPrompts")
+    if sampler.get("order") == "freshest":
+        lines.append("    FirstFinished <- FirstFreshest")
+    return "\n".join(["CONSTANTS", *lines])

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from cutlock.alphabet import Action
+from cutlock.conformance.bounds import Bounds
+from cutlock.conformance.paths import cover, every_step, first_times
+from cutlock.conformance.paths_check import ModelPaths, check_paths
+from cutlock.conformance.paths_replay import Replayers
+from cutlock.tlc.action import ActionCall
+from cutlock.tlc.graph import Graph
+from cutlock.tlc.itf import from_itf
+from tests.replay.paths_graphs import graph_of_run
+from tests.replay.script import Script
+
+
+@dataclass
+class Run:
+    graph: Graph
+    bounds: Bounds
+
+    @property
+    def length(self) -> int:
+        return len(self.graph.edges)
+
+    def at(self, action: Action) -> int:
+        return next(n for n, edge in enumerate(self.graph.edges) if edge.action.name == action)
+
+
+@pytest.fixture
+def run(ram_path: Path) -> Run:
+    """A run with a save, a crash and a restart."""
+    with Script(ram_path / "run") as script:
+        script.start().save().to(Action.RAISE_VERSION).to(Action.SYNC_WEIGHTS).save()
+        script.do(Action.CRASH)
+        script.finish()
+    return Run(graph_of_run(script), script.bounds)
+
+
+@pytest.fixture
+def one_process() -> Iterator[Replayers]:
+    with Replayers(1) as replayers:
+        yield replayers
+
+
+def checked(graph: Graph, run: Run, replayers: Replayers, save: Path | None = None) -> ModelPaths:
+    plan = first_times(cover(graph))
+    return check_paths("small", graph, run.bounds, plan, replayers, save=save)
+
+
+def test_every_edge_is_replayed_and_equal(run: Run, one_process: Replayers) -> None:
+    found = checked(run.graph, run, one_process)
+    assert (found.states, found.edges, found.covered) == (run.length + 1, run.length, run.length)
+    assert (found.walks, found.steps, found.diverged) == (1, run.length, 0)
+    assert found.divergence is None
+    assert found.ok
+
+
+def test_every_step_can_be_compared(run: Run, one_process: Replayers) -> None:
+    plan = every_step(cover(run.graph))
+    assert check_paths("small", run.graph, run.bounds, plan, one_process).covered == run.length
+
+
+def test_several_processes_find_the_same(run: Run) -> None:
+    plan = first_times(cover(run.graph)) * 5
+    seen: list[tuple[int, int]] = []
+    with Replayers(2) as replayers:
+        found = check_paths(
+            "small",
+            run.graph,
+            run.bounds,
+            plan,
+            replayers,
+            watch=lambda covered, walks: seen.append((covered, walks)),
+        )
+    assert (found.covered, found.walks, found.steps) == (run.length, 5, 5 * run.length)
+    assert [walks for _, walks in seen] == [1, 2, 3, 4, 5]
+
+
+def altered(run: Run, at: int) -> Graph:
+    """The graph with another target of one edge: the state before it."""
+    edges = list(run.graph.edges)
+    edges[at] = replace(edges[at], target=edges[at].source)
+    return replace(run.graph, edges=tuple(edges))
+
+
+def test_a_divergence_is_found_and_named(run: Run, one_process: Replayers) -> None:
+    at = run.at(Action.RESERVE_BATCH)
+    graph = altered(run, at)
+    plan = [first_times([tuple(range(at + 1))])[0]]
+    found = check_paths("small", graph, run.bounds, plan, one_process)
+    assert not found.ok
+    assert (found.covered, found.walks, found.steps, found.diverged) == (at, 1, at, 1)
+    assert found.divergence is not None
+    assert (found.divergence.step, found.divergence.action) == (
+        at + 1,
+        str(run.graph.edges[at].action),
+    )
+    assert found.divergence.variables == ("led", "pos")
+    assert found.divergence.text.splitlines()[1:] == [
+        '  led[<<1, 1>>]: spec "none", code "RESERVED"',
+        "  pos: spec 0, code 1",
+        "  likely: the loader's position and what was done with its batch differ.",
+    ]
+    assert found.divergence.trace is None
+
+
+def test_an_action_that_the_code_does_not_do_is_a_divergence(
+    run: Run, one_process: Replayers
+) -> None:
+    at = run.at(Action.RESERVE_BATCH)
+    edges = list(run.graph.edges)
+    edges[at] = replace(edges[at], action=ActionCall(Action.CLOSE_CUT))
+    found = checked(replace(run.graph, edges=tuple(edges)), run, one_process)
+    assert found.divergence is not None
+    assert (found.divergence.step, found.divergence.variables) == (at + 1, ())
+    assert "CloseCut(): the code does not do it: nobody stands before" in found.divergence.text
+
+
+def test_an_initial_state_that_differs_is_step_0(run: Run, one_process: Replayers) -> None:
+    nodes = list(run.graph.nodes)
+    nodes[0] = nodes[1]
+    found = checked(replace(run.graph, nodes=tuple(nodes)), run, one_process)
+    assert (found.covered, found.steps) == (0, 0)
+    assert found.divergence is not None
+    assert (found.divergence.step, found.divergence.action) == (0, "Init()")
+
+
+def test_the_shortest_of_several_divergences_is_shown(run: Run, one_process: Replayers) -> None:
+    late, early = run.at(Action.OPEN_CUT), run.at(Action.BEGIN_RUN)
+    edges = list(run.graph.edges)
+    for at in (early, late):
+        edges.append(replace(edges[at], target=0))
+    graph = replace(run.graph, edges=tuple(edges))
+    paths = [(*range(late), run.length + 1), (run.length,)]
+    found = check_paths("small", graph, run.bounds, first_times(paths), one_process)
+    assert found.diverged == 2
+    assert found.divergence is not None
+    assert found.divergence.step == early + 1
+
+
+def test_a_divergence_is_saved_as_the_walk_up_to_it(
+    run: Run, one_process: Replayers, tmp_path: Path
+) -> None:
+    at = run.at(Action.SELECT_GROUPS)
+    plan = first_times([tuple(range(at + 1))])
+    found = check_paths("small", altered(run, at), run.bounds, plan, one_process, save=tmp_path)
+    path = tmp_path / f"small_SelectGroups_{at + 1}.itf.json"
+    assert found.divergence is not None
+    assert found.divergence.trace == str(path)
+    saved = from_itf(path.read_bytes())
+    assert saved.model == "small"
+    assert [step.action for step in saved.steps[1:]] == [
+        edge.action for edge in run.graph.edges[: at + 1]
+    ]
+    states = [node.state for node in run.graph.nodes[: at + 1]]
+    assert [step.state for step in saved.steps] == [*states, states[-1]]
