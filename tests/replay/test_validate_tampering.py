@@ -18,6 +18,8 @@ from tests.support.kept_runs import TRACES
 
 SPEC = Path(__file__).parents[2] / "spec"
 RUNS = ("in_order", "windowed")
+SOON = 25
+"""Events after a tampered one."""
 
 PUMP = {
     "ReserveBatch",
@@ -227,9 +229,15 @@ def found(toolchain: Toolchain) -> Found:
     for name in RUNS:
         good = read_run(RunDirectory(TRACES / "runs" / name))
         forged = [*tampered(good)]
-        logs = [good, *(with_events(good, each.events) for each in forged)]
-        untouched, *verdicts = validate(toolchain, SPEC, logs)
+        # Most are refused soon; only what is not is read to its end.
+        first = [with_events(good, each.events[: each.place + SOON]) for each in forged]
+        verdicts = validate(toolchain, SPEC, first)
+        rest = [i for i, verdict in enumerate(verdicts) if verdict.ok]
+        whole = [with_events(good, forged[i].events) for i in rest]
+        untouched, *later = validate(toolchain, SPEC, [good, *whole])
         assert untouched.ok
+        for i, verdict in zip(rest, later, strict=True):
+            verdicts[i] = verdict
         results[name] = [*zip(forged, verdicts, strict=True)]
     return results
 

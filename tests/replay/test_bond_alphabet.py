@@ -1,0 +1,40 @@
+"""What drives, models and accepts actions knows every action of the alphabet, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cutlock.alphabet import ARGUMENTS, Action
+from cutlock.conformance.moves import MOVES
+from cutlock.conformance.reference_actions import ACTIONS
+
+ACCEPT = Path(__file__).parents[2] / "spec" / "Accept.tla"
+EVERY = {action.value for action in Action}
+# Actions of the narrow cut, which the runtime has not got yet: no log holds them.
+NARROW = {"StoreRow", "SaveUnit", "FlushDeferred"}
+# What whoever resumes may choose: an older bundle, or to leave its rows behind.
+CHOICES = {"TakeBundle", "LeaveRows"}
+
+
+@pytest.mark.parametrize("known", [MOVES, ACTIONS], ids=["stepper", "reference"])
+def test_the_table_of_actions_is_the_alphabet(known: object) -> None:
+    assert {str(name) for name in known} == EVERY - NARROW  # type: ignore[attr-defined]
+
+
+def test_logs_may_hold_every_action() -> None:
+    named = set(re.findall(r'e\.name = "(\w+)"', ACCEPT.read_text()))
+    assert named - CHOICES == EVERY - NARROW
+
+
+def test_what_an_event_is_asked_for_is_an_argument_of_its_action() -> None:
+    text = re.sub(r"\\\*[^\n]*", "", ACCEPT.read_text())
+    for part in re.split(r'(?=e\.name = ")', text)[1:]:
+        name, body = re.match(r'e\.name = "(\w+)"', part), part.split("\n\n")[0]
+        assert name is not None
+        if name[1] not in CHOICES:
+            # A publication is also told by whom it is and whether a start comes back to it.
+            asked = set(re.findall(r"\be\.(\w+)", body)) - {"name", "kept", "by"}
+            assert asked <= set(ARGUMENTS[Action(name[1])]), name[1]
