@@ -157,6 +157,13 @@ Candidates ==
       [] Sampler = "weight_fifo" -> {p \in index : wt[p] = OldestWeight}
       [] OTHER -> {p \in index : InWindow(p)}
 
+\* The shortfall with `n` more groups from step `s` on; a step goes without all of them at most.
+RECURSIVE Credited(_, _)
+Credited(s, n) ==
+    IF n = 0 THEN short
+    ELSE LET part == Min(n, Size - short[s])
+         IN  [Credited(s + 1, n - part) EXCEPT ![s] = @ + part]
+
 \* The first `n` of the finished groups in `C`.
 FirstFinished(C, n) ==
     LET s == SelectSeq(order, LAMBDA p : p \in C)
@@ -412,8 +419,7 @@ CommitAdmission ==
         /\ idx' = With(idx, S, cursor + 1)
         /\ wt' = With(wt, S, Weight)
         /\ short' = IF Credits /\ Cardinality(S) < Size
-                    THEN [short EXCEPT ![MaxOf(cursor + 1, NextSelection)] =
-                                @ + Size - Cardinality(S)]
+                    THEN Credited(MaxOf(cursor + 1, NextSelection), Size - Cardinality(S))
                     ELSE short
     /\ cursor' = cursor + 1
     /\ gate' = FALSE
@@ -505,7 +511,7 @@ DropGroup(p) ==
     /\ idx' = [idx EXCEPT ![p] = -1]
     /\ wt' = [wt EXCEPT ![p] = -1]
     /\ short' = IF Credits
-                THEN [short EXCEPT ![MaxOf(idx[p], NextSelection)] = @ + CreditOnDrop]
+                THEN Credited(MaxOf(idx[p], NextSelection), CreditOnDrop)
                 ELSE short
     /\ dropped' = dropped \cup {p}
     /\ SetTask(p, "none")

@@ -58,10 +58,10 @@ async def test_a_save_that_fails_leaves_the_run_going_and_the_last_bundle_in_pla
         await run.logged(Action.FAIL_SAVE, step=2)
     root = rig.directory.root
     assert latest(root).name == "step_1"
-    assert not (root / "tmp_step_2").exists()
     assert rig.plan(root / "step_1").snapshot.step == 1
     await run.finish()
     rig.check_end(run)
+    assert not (root / "tmp_step_2").exists()
     assert [bundle.path.name for bundle in scan(root).bundles] == [
         "step_0",
         "step_1",
@@ -182,11 +182,11 @@ async def test_a_save_that_fails_at_any_stop_point_is_given_up_and_the_run_goes_
     await run.logged(Action.FAIL_SAVE, step=2)
     root = rig.directory.root
     assert latest(root).name == "step_1"
-    assert scan(root).debris == ()
     assert run.saver.capture is None
     assert not run.state.barrier.cut_open
     await run.finish()
     rig.check_end(run)
+    assert scan(root).debris == ()
 
 
 async def test_the_last_save_is_tried_again_until_it_succeeds(

@@ -116,7 +116,7 @@ class Saves(Check):
         self._same("the number of rows", args.rows, self._indexed * self._group_size)
 
     def _close(self, args: Any) -> None:
-        """Only now: a failed cut ends without a record, and what follows it is no intruder."""
+        """Only now: a cut that is cancelled ends without a record, and the run with it."""
         self._same("step", args.step, self._step)
         for where in self._intruders:
             self.problems.append(f"{where}: moves something while the cut of {self._where} is open")

@@ -62,17 +62,6 @@ _LEFT_OUT_OF = {
     Action.DROP_GROUP: frozenset({"reason"}),
     Action.VERIFY_BUNDLE: frozenset({"incarnation"}),
 }
-_WINDOW = frozenset(
-    {
-        Action.OPEN_CUT,
-        Action.READ_CURSOR,
-        Action.READ_LOADER,
-        Action.READ_SPARE_POOL,
-        Action.READ_INDEX,
-        Action.READ_LEDGER,
-        Action.SAVE_PLANE,
-    }
-)
 _END_OF_SAVE = frozenset({Action.WRITE_MANIFEST, Action.PUBLISH_BUNDLE, Action.FAIL_SAVE})
 _FAILURES = frozenset({Action.FAIL_GROUP, Action.ROLLBACK_GROUP, Action.FAIL_SAVE})
 
@@ -262,7 +251,7 @@ def _steps(history: History, prompts: Mapping[str, Prompt]) -> Iterator[tuple[Va
             if _leaves_rows(log):
                 yield event("LeaveRows", {}), parent.where
         up = bool(log)
-        for record in _as_it_happened(log):
+        for record in log:
             step = getattr(record.args, "step", -1)
             if record.action is Action.END_RUN and incarnation in lost:
                 yield published(incarnation, lost.pop(incarnation)), record.where
@@ -270,27 +259,6 @@ def _steps(history: History, prompts: Mapping[str, Prompt]) -> Iterator[tuple[Va
             yield _translated(record, prompts, kept), record.where
         if incarnation in lost:
             yield published(incarnation, lost[incarnation]), f"end of incarnation {incarnation}"
-
-
-def _as_it_happened(log: Sequence[Event]) -> list[Event]:
-    """The events in their order, but for saves that fail inside their window.
-
-    The window ends with the failure, and the log says so when the bundle's directory is
-    gone; so the failure goes where the save has said its last.
-    """
-    events: list[Event] = []
-    inside: int | None = None
-    for record in log:
-        if record.action in _WINDOW:
-            inside = len(events) + 1
-        elif record.action is Action.CLOSE_CUT:
-            inside = None
-        if record.action is Action.FAIL_SAVE and inside is not None:
-            events.insert(inside, record)
-            inside = None
-        else:
-            events.append(record)
-    return events
 
 
 class _Source(NamedTuple):

@@ -71,7 +71,7 @@ class RolloutPump:
             if admission_id is not None:
                 return admission_id
         # Spares may still be needed to replace losses until everything launched has settled.
-        while self._tasks:
+        while len(self._state.ledger):
             await self._state.changed.wait()
         return await self._drain_pool() if len(self._state.pool) else None
 

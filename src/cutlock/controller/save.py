@@ -131,7 +131,6 @@ class Saver:
             await self._write(step)
         except (SaveError, PlaneError, WorkerError, OSError) as error:
             self._failures += 1
-            self._state.events.record(Action.FAIL_SAVE, step=step, error=str(error))
             limit = self._state.config.checkpoint.failures_in_a_row
             if self._failures >= limit:
                 last = "none" if self._saved_step is None else f"step {self._saved_step}"
@@ -161,17 +160,22 @@ class Saver:
         state.events.record(Action.PRUNE_BUNDLES, bundles=[path.name for path in removed])
 
     async def _write(self, step: int) -> None:
-        writer = await self._in_thread(
-            "making the bundle's directory",
-            lambda: BundleWriter.begin(self._root, self._identity.run_id, step),
-        )
-        self.capture = Capture()
+        """Write one bundle; a failure is recorded in the step in which it opens the door."""
+        writer: BundleWriter | None = None
         try:
+            writer = await self._in_thread(
+                "making the bundle's directory",
+                lambda: BundleWriter.begin(self._root, self._identity.run_id, step),
+            )
+            self.capture = Capture()
             await self._write_into(writer, step, self.capture)
-        except (SaveError, PlaneError, WorkerError, OSError):
-            # What cannot be removed now is debris, which the next start reclaims.
-            with contextlib.suppress(SaveError):
-                await self._in_thread("removing the failed bundle", writer.abandon)
+        except Exception as error:
+            self.capture = None
+            self._state.events.record(Action.FAIL_SAVE, step=step, error=str(error))
+            if writer is not None:
+                # What cannot be removed now is debris, which the next start reclaims.
+                with contextlib.suppress(SaveError):
+                    await self._in_thread("removing the failed bundle", writer.abandon)
             raise
         finally:
             self.capture = None
