@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -14,15 +12,7 @@ from rich.console import Console
 
 from cutlock.conformance.validate import Refusal, Validated, read_run, validate
 from cutlock.controller.run_directory import RunDirectory
-from cutlock.errors import (
-    BudgetError,
-    BundleNotFoundError,
-    ConfigError,
-    ConformanceError,
-    CutlockError,
-    ToolError,
-    ToolMissingError,
-)
+from cutlock.report.command import ToolCommand, forget_result, jar_option, json_option, write_json
 from cutlock.report.terminal import Progress, key_values, listing
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import find_toolchain
@@ -60,33 +50,9 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     """sha256 of the jar of TLC."""
 
 
-class _Command(click.Command):
-    """Turns errors of the family into one line on stderr and an exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except CutlockError as error:
-            _errors.print(f"error: {error}", soft_wrap=True)
-            ctx.exit(_exit_code(error))
-
-
-def _exit_code(error: CutlockError) -> int:
-    match error:
-        case ConfigError() | BundleNotFoundError() | ConformanceError():
-            return 2
-        case ToolMissingError():
-            return 3
-        case ToolError():
-            return 4
-        case BudgetError():
-            return 5
-    return 1
-
-
 @click.command(
     "validate",
-    cls=_Command,
+    cls=ToolCommand,
     epilog=_EXIT_CODES,
     short_help="Have TLC accept the logs of runs as behaviours of the specification.",
 )
@@ -98,17 +64,8 @@ def _exit_code(error: CutlockError) -> int:
     show_default=True,
     help="Folder of the specification.",
 )
-@click.option(
-    "--jar",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Another tla2tools.jar; CUTLOCK_TLA2TOOLS does the same.",
-)
-@click.option(
-    "--json",
-    "json_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the result to this file as JSON.",
-)
+@jar_option
+@json_option
 def validate_runs(
     paths: tuple[Path, ...], spec: Path, jar: Path | None, json_path: Path | None
 ) -> None:
@@ -123,8 +80,7 @@ def validate_runs(
       cutlock validate runs/first
       cutlock validate demo/*/run --json out/validation.json
     """
-    if json_path is not None:
-        json_path.unlink(missing_ok=True)
+    forget_result(json_path)
     toolchain = find_toolchain(jar)
     progress = Progress(_console)
     try:
@@ -150,8 +106,7 @@ def validate_runs(
         java=toolchain.java.version,
         jar=toolchain.jar.sha256,
     )
-    if json_path is not None:
-        _write(json_path, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    write_json(json_path, found)
     sys.exit(0 if found.ok else 1)
 
 
@@ -187,10 +142,3 @@ def _told(refusal: Refusal) -> Iterator[tuple[str, object]]:
 
 def _shortened(name: str) -> str:
     return name if len(name) <= _NAME_WIDTH else f"...{name[3 - _NAME_WIDTH :]}"
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.part")
-    partial.write_bytes(data)
-    os.replace(partial, path)

@@ -20,17 +20,17 @@ from cutlock.conformance.paths_replay import Replayers
 from cutlock.conformance.planes import PlaneHost
 from cutlock.errors import ConfigError
 from cutlock.plane.loopback import keep_ray_on_loopback
+from cutlock.report.command import (
+    ToolCommand,
+    forget_result,
+    jar_option,
+    json_option,
+    manifest_option,
+    write_json,
+)
 from cutlock.report.terminal import Progress, listing
 from cutlock.tlc.check import check_model, worst_exit
-from cutlock.tlc.commands import (
-    _MANIFEST,
-    _Command,
-    _forget,
-    _jar_option,
-    _json_option,
-    _toolchain,
-    _write_json,
-)
+from cutlock.tlc.commands import toolchain_for
 from cutlock.tlc.graph import Graph, graph_from_json
 from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, load_manifest
 from cutlock.tlc.outcome import Progress as SearchProgress
@@ -56,7 +56,7 @@ Exit codes:
 _console = Console(markup=False, emoji=False, highlight=False)
 
 
-@click.command(cls=_Command, epilog=_EXIT_CODES)
+@click.command(cls=ToolCommand, epilog=_EXIT_CODES)
 @click.argument("names", metavar="[MODEL]...", nargs=-1)
 @click.option(
     "--class",
@@ -107,15 +107,9 @@ _console = Console(markup=False, emoji=False, highlight=False)
     show_default=True,
     help="Write the walk that leads to a divergence into this directory.",
 )
-@click.option(
-    "--manifest",
-    "manifest_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=_MANIFEST,
-    show_default=True,
-)
-@_jar_option
-@_json_option
+@manifest_option
+@jar_option
+@json_option
 def paths(
     names: tuple[str, ...],
     time: str,
@@ -143,8 +137,10 @@ def paths(
     """
     manifest = load_manifest(manifest_path)
     models = manifest.select(names, TimeClass(time), (Mode.GRAPH,))
-    source: _Source = _Read(graphs) if graphs is not None else _Explored(_toolchain(jar), manifest)
-    _forget(json_path)
+    source: _Source = (
+        _Read(graphs) if graphs is not None else _Explored(toolchain_for(jar), manifest)
+    )
+    forget_result(json_path)
     if plane != "memory":
         workers, count = 1, count or _SAMPLE
     done: list[ModelPaths] = []
@@ -172,7 +168,7 @@ def paths(
             codes |= {code, int(found.diverged > 0)}
     report = total(done, plane, count, _worst(codes))
     _show(report)
-    _write_json(json_path, report)
+    write_json(json_path, report)
     sys.exit(report.exit_code)
 
 

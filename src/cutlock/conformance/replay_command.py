@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -15,7 +14,8 @@ from cutlock.conformance.barrier_replay import BARRIER_FAULTS, replay_barrier_ex
 from cutlock.conformance.bounds import Bounds
 from cutlock.conformance.faults import WITHOUT_A_FAULT, Fault, fault_of, named_fault
 from cutlock.conformance.replay import Ending, Replayed, replay_example
-from cutlock.errors import ConfigError, CutlockError, ToolError
+from cutlock.errors import ConfigError, ToolError
+from cutlock.report.command import ToolCommand, json_option, manifest_option, write_json
 from cutlock.tlc.itf import Counterexample, Step, from_itf
 from cutlock.tlc.manifest import Manifest, Mode, load_manifest
 
@@ -53,27 +53,7 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     traces: tuple[TraceReport, ...]
 
 
-class _Command(click.Command):
-    """Turns errors of the family into one line on stderr and an exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except CutlockError as error:
-            _errors.print(f"error: {error}")
-            ctx.exit(_exit_code(error))
-
-
-def _exit_code(error: CutlockError) -> int:
-    match error:
-        case ConfigError():
-            return 2
-        case ToolError():
-            return 4
-    return 1
-
-
-@click.command(cls=_Command, epilog=_EXIT_CODES, short_help="Replay traces on the real code.")
+@click.command(cls=ToolCommand, epilog=_EXIT_CODES, short_help="Replay traces on the real code.")
 @click.argument(
     "traces",
     metavar="TRACE...",
@@ -95,20 +75,8 @@ def _exit_code(error: CutlockError) -> int:
 @click.option(
     "--plane", type=click.Choice(["memory"]), default="memory", show_default=True, help="Store."
 )
-@click.option(
-    "--manifest",
-    "manifest_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("model_check", "manifest.toml"),
-    show_default=True,
-    help="Names the model of each trace.",
-)
-@click.option(
-    "--json",
-    "json_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the result to this file as JSON.",
-)
+@manifest_option
+@json_option
 def replay(
     traces: tuple[Path, ...],
     fault_name: str | None,
@@ -131,9 +99,7 @@ def replay(
     manifest = load_manifest(manifest_path)
     reports = tuple(_replay(path, manifest, fault_name, second_lines) for path in traces)
     report = ReplayReport(ok=all(found.ok for found in reports), traces=reports)
-    if json_path is not None:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    write_json(json_path, report)
     sys.exit(0 if report.ok else 1)
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import msgspec
 from rich.console import Console
 
-from cutlock.errors import BudgetError, ConfigError, CutlockError, ToolError, ToolMissingError
+from cutlock.report.command import (
+    ToolCommand,
+    forget_result,
+    jar_option,
+    json_option,
+    manifest_option,
+    write_json,
+    write_whole,
+)
 from cutlock.report.terminal import Progress
 from cutlock.tlc.check import Checked, check_models
 from cutlock.tlc.doctor import diagnose
@@ -29,9 +35,8 @@ from cutlock.tlc.run import Toolchain, find_toolchain
 from cutlock.tlc.selftest import self_test
 from cutlock.tlc.terminal import show_diagnosis, show_mutants, show_report
 
-__all__ = ["check", "doctor", "mutants"]
+__all__ = ["check", "doctor", "mutants", "toolchain_for"]
 
-_MANIFEST = Path("model_check", "manifest.toml")
 _CHECKED_MODES = tuple(mode for mode in Mode if mode is not Mode.MUTANT)
 
 _EXIT_CODES = """\b
@@ -49,30 +54,6 @@ _errors = Console(stderr=True)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class _Command(click.Command):
-    """Turns errors of the family into one line on stderr and an exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except CutlockError as error:
-            _errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
-            ctx.exit(_exit_code(error))
-
-
-def _exit_code(error: CutlockError) -> int:
-    match error:
-        case ConfigError():
-            return 2
-        case ToolMissingError():
-            return 3
-        case ToolError():
-            return 4
-        case BudgetError():
-            return 5
-    return 1
-
-
 def _selection(command: _F) -> _F:
     """The arguments that say which models are run, and how."""
     options = [
@@ -85,41 +66,22 @@ def _selection(command: _F) -> _F:
             show_default=True,
             help="Run this class and the quicker ones; names overrule it.",
         ),
-        click.option(
-            "--manifest",
-            "manifest_path",
-            type=click.Path(dir_okay=False, path_type=Path),
-            default=_MANIFEST,
-            show_default=True,
-        ),
-        _jar_option,
+        manifest_option,
+        jar_option,
         click.option(
             "-n",
             "dry_run",
             is_flag=True,
             help="Print the commands, for a shell, and run nothing.",
         ),
-        _json_option,
+        json_option,
     ]
     for option in reversed(options):
         command = option(command)
     return command
 
 
-_jar_option = click.option(
-    "--jar",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Another tla2tools.jar; CUTLOCK_TLA2TOOLS does the same.",
-)
-_json_option = click.option(
-    "--json",
-    "json_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the result to this file as JSON.",
-)
-
-
-@click.command(cls=_Command, epilog=_EXIT_CODES)
+@click.command(cls=ToolCommand, epilog=_EXIT_CODES)
 @_selection
 @click.option(
     "--graphs",
@@ -149,26 +111,26 @@ def check(
     manifest = load_manifest(manifest_path)
     modes = tuple(Mode) if names else _CHECKED_MODES
     models = manifest.select(names, TimeClass(time), modes)
-    toolchain = _toolchain(jar)
+    toolchain = toolchain_for(jar)
     if dry_run:
         _print_commands(toolchain, manifest, models)
         return
-    _forget(json_path)
+    forget_result(json_path)
     with _Watching(len(models)) as watching:
         self_test(toolchain, watch=watching.self_test)
 
         def done(checked: Checked) -> None:
             watching.done(checked.result.name, checked.result.ok, checked.result.why_not)
             if graphs is not None and checked.graph is not None:
-                _write(graphs / f"{checked.result.name}.json", graph_to_json(checked.graph))
+                write_whole(graphs / f"{checked.result.name}.json", graph_to_json(checked.graph))
 
         report = check_models(toolchain, manifest, models, watching.model, done)
     show_report(_console, report)
-    _write_json(json_path, report)
+    write_json(json_path, report)
     sys.exit(report.exit_code)
 
 
-@click.command(cls=_Command, epilog=_EXIT_CODES)
+@click.command(cls=ToolCommand, epilog=_EXIT_CODES)
 @_selection
 @click.option(
     "--traces",
@@ -197,11 +159,11 @@ def mutants(
         raise click.UsageError("--write needs --traces")
     manifest = load_manifest(manifest_path)
     models = manifest.select(names, TimeClass(time), (Mode.MUTANT,))
-    toolchain = _toolchain(jar)
+    toolchain = toolchain_for(jar)
     if dry_run:
         _print_commands(toolchain, manifest, models)
         return
-    _forget(json_path)
+    forget_result(json_path)
     stale = []
     with _Watching(len(models)) as watching:
         self_test(toolchain, watch=watching.self_test)
@@ -213,7 +175,7 @@ def mutants(
 
         report = check_mutants(toolchain, manifest, models, watching.model, done)
     show_mutants(_console, report)
-    _write_json(json_path, report)
+    write_json(json_path, report)
     if stale:
         _errors.print(
             f"error: {', '.join(stale)}: not the counterexample in {traces}; "
@@ -225,16 +187,16 @@ def mutants(
     sys.exit(report.exit_code or (1 if stale else 0))
 
 
-@click.command(cls=_Command, epilog=_EXIT_CODES)
-@_jar_option
-@_json_option
+@click.command(cls=ToolCommand, epilog=_EXIT_CODES)
+@jar_option
+@json_option
 def doctor(jar: Path | None, json_path: Path | None) -> None:
     """Say which Java and which TLC were found, and what to do when one is missing."""
     found = diagnose(jar)
     show_diagnosis(_console, found)
     for advice in found.advice:
         _errors.print(advice, markup=False, highlight=False, soft_wrap=True)
-    _write_json(json_path, found)
+    write_json(json_path, found)
     sys.exit(0 if found.ok else 3)
 
 
@@ -269,7 +231,8 @@ class _Watching:
             _errors.print(f"{name}: {'; '.join(why_not)}", markup=False, highlight=False)
 
 
-def _toolchain(jar: Path | None) -> Toolchain:
+def toolchain_for(jar: Path | None) -> Toolchain:
+    """Java and the jar; says so if it is not the pinned one."""
     toolchain = find_toolchain(jar)
     if not toolchain.jar.pinned:
         _errors.print(
@@ -286,7 +249,7 @@ def _keep(folder: Path, checked: Checked, write: bool) -> bool:
     path = counterexample_file(folder, checked.model)
     example = example_of(checked)
     if write and example is not None and checked.result.ok:
-        _write(path, example)
+        write_whole(path, example)
         return True
     return (path.read_bytes() if path.is_file() else None) == example
 
@@ -294,21 +257,3 @@ def _keep(folder: Path, checked: Checked, write: bool) -> bool:
 def _print_commands(toolchain: Toolchain, manifest: Manifest, models: list[Model]) -> None:
     for model in models:
         click.echo(toolchain.command(manifest.job(model)))
-
-
-def _forget(path: Path | None) -> None:
-    """An old result must not be taken for the one of a run that dies."""
-    if path is not None:
-        path.unlink(missing_ok=True)
-
-
-def _write_json(path: Path | None, result: object) -> None:
-    if path is not None:
-        _write(path, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.part")
-    partial.write_bytes(data)
-    os.replace(partial, path)
