@@ -1,0 +1,33 @@
+"""What was found once is not found again: every kept trace, on the real code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutlock.conformance.machine import Pair, replay_trace
+from cutlock.conformance.machine_moves import MACHINE_MOVES
+from cutlock.conformance.reference import Reference
+from cutlock.conformance.stepper import Stepper
+from tests.stateful.regressions import kept, read
+
+
+def test_some_traces_are_kept() -> None:
+    assert kept()
+
+
+@pytest.mark.parametrize("path", kept(), ids=lambda path: path.name.partition(".")[0])
+def test_the_code_goes_where_a_kept_trace_does(path: Path, ram_path: Path) -> None:
+    trace, bounds = read(path)
+    with Stepper(bounds, ram_path / "run", moves=MACHINE_MOVES) as stepper:
+        replay_trace(trace, stepper)
+
+
+@pytest.mark.parametrize("path", kept(), ids=lambda path: path.name.partition(".")[0])
+def test_the_reference_goes_where_a_kept_trace_does(path: Path, ram_path: Path) -> None:
+    trace, bounds = read(path)
+    with Stepper(bounds, ram_path / "run", moves=MACHINE_MOVES) as stepper:
+        pair = Pair(Reference(bounds, max_crashes=len(trace.steps)), stepper)
+        pair.make([step.action for step in trace.steps[1:]])
+        assert [dict(s.state) for s in pair.steps] == [dict(s.state) for s in trace.steps]
