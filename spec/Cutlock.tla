@@ -203,6 +203,12 @@ Places == Capacity
 \* A put reaches the units one by one.
 PutIsTorn == Narrow
 
+\* A unit writes its rows at one point in time: what its file may hold.
+UnitFiles(u) == {{r \in rows : r[2] = u}}
+
+\* The key map is written before any unit: the keys that it may hold.
+KeyMaps == {KeysOf(rows)}
+
 \* Somebody else has used the plane that a restore finds.
 OthersUsePlane == FALSE
 
@@ -720,10 +726,10 @@ SavePlane ==
     /\ up = "running"
     /\ sv = "plane"
     /\ InventoryHolds
-    /\ cap' = IF Narrow
-              THEN [cap EXCEPT !.keys = KeysOf(rows)]
-              ELSE [cap EXCEPT !.keys = KeysOf(rows), !.rows = rows, !.derived = derived,
-                               !.files = Units]
+    /\ \E K \in KeyMaps :
+        cap' = IF Narrow
+               THEN [cap EXCEPT !.keys = K]
+               ELSE [cap EXCEPT !.keys = K, !.rows = rows, !.derived = derived, !.files = Units]
     /\ sv' = "close"
     /\ UNCHANGED <<up, rollout, buffer, train, door, disk, saved, ghosts>>
 
@@ -742,9 +748,10 @@ SaveUnit(u) ==
     /\ Narrow
     /\ UnitsMaySave
     /\ u \notin cap.files
-    /\ cap' = [cap EXCEPT !.rows = @ \cup {r \in rows : r[2] = u},
-                          !.derived = @ \cup {p \in derived : <<p, u>> \in rows},
-                          !.files = @ \cup {u}]
+    /\ \E S \in UnitFiles(u) :
+        cap' = [cap EXCEPT !.rows = @ \cup S,
+                           !.derived = @ \cup {p \in derived : <<p, u>> \in S},
+                           !.files = @ \cup {u}]
     /\ UNCHANGED <<up, rollout, buffer, train, sv, door, disk, saved, ghosts>>
 
 \* Narrow cut: clears that waited for the units.

@@ -108,6 +108,16 @@ ComputesWhatIsMissing(S) == S \ derived
 \* Units are saved before the index is read.
 UnitsSaveEarly == sv \in {"requested", "files"}
 
+\* A unit takes a while: rows that come or go meanwhile are in its file or not.
+UnitTakesAWhile(u) ==
+    LET own == {r \in rows : r[2] = u}
+    IN  {S \in SUBSET own : {r \in own : r[1] \in cap.index.v} \subseteq S}
+
+\* The key map and the units are written in any order: keys of puts under way are in it or not.
+KeysInAnyOrder ==
+    {K \in SUBSET (KeysOf(rows) \cup {p \in Prompts : task[p] = "committing"}) :
+        cap.index.v \subseteq K}
+
 \* A cancelled put goes on after its rows were cleared.
 PutOutlivesItsSlot(p) == task[p] \in {"committing", "failed"}
 

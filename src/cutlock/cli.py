@@ -22,9 +22,9 @@ from cutlock.bundle.contents import decode_cut, read_training_info
 from cutlock.bundle.names import parse_name
 from cutlock.bundle.publication import DebrisKind, Scan, latest, scan
 from cutlock.bundle.verification import verify
-from cutlock.conformance.commands import validate_runs
-from cutlock.conformance.paths_command import paths
-from cutlock.conformance.replay_command import replay
+from cutlock.conformance.paths.command import paths
+from cutlock.conformance.replay.command import replay
+from cutlock.conformance.validation.command import validate_runs
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.config import RunConfig, load_config
 from cutlock.controller.core import RunReport, Status

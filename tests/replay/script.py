@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cutlock.alphabet import Action
-from cutlock.conformance.bounds import Bounds
-from cutlock.conformance.stepper import Stepper
+from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import NotEnabledError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.values import Function, Value

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cutlock.alphabet import ARGUMENTS, Action
-from cutlock.conformance.moves import MOVES
-from cutlock.conformance.reference_actions import ACTIONS
+from cutlock.conformance.reference.actions import ACTIONS
+from cutlock.conformance.stepping.moves import MOVES
 
 ACCEPT = Path(__file__).parents[2] / "spec" / "Accept.tla"
 EVERY = {action.value for action in Action}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.conformance.bounds import Bounds
+from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.errors import ConfigError, ConformanceError
 from cutlock.tlc.values import ModelValue, Value
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cutlock.conformance.compare import differences, likely_cause
+from cutlock.conformance.observation.compare import differences, likely_cause
 from cutlock.tlc.values import Function
 
 

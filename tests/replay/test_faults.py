@@ -13,14 +13,14 @@ import pytest
 
 import cutlock.cli
 from cutlock.alphabet import Action
-from cutlock.conformance.barrier_replay import BARRIER_FAULTS, Crowd
-from cutlock.conformance.bounds import Bounds
 from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT, fault_of, named_fault, publication
 from cutlock.conformance.faults.switch import Patch, Switch
-from cutlock.conformance.reference_invariants import INVARIANTS
-from cutlock.conformance.replay import DEADLOCK, Ending, _promise, replay_example
-from cutlock.conformance.stepper import Stepper
-from cutlock.conformance.walk import gives_up
+from cutlock.conformance.reference.invariants import INVARIANTS
+from cutlock.conformance.replay.barrier import BARRIER_FAULTS, Crowd
+from cutlock.conformance.replay.counterexample import DEADLOCK, Ending, _promise, replay_example
+from cutlock.conformance.replay.walk import gives_up
+from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, ConformanceError, DivergenceError, NotEnabledError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.itf import Counterexample, Step, from_itf, to_itf

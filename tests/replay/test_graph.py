@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import cutlock
-from cutlock.conformance.bounds import Bounds
-from cutlock.conformance.stepper import Stepper
-from cutlock.conformance.walk import Walk, replay
+from cutlock.conformance.replay.walk import Walk, replay
+from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.tlc.graph import Graph, explore
 from cutlock.tlc.run import Job, find_toolchain
 from cutlock.tlc.values import Value, to_tla

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.conformance.incarnation import Incarnation
-from cutlock.conformance.planes import MemoryHost
+from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.conformance.stepping.planes import MemoryHost
 from cutlock.records import Occurrence
 from cutlock.tlc.values import Function
 from tests.replay.script import Script, everything

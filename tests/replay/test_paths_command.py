@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cutlock.alphabet import Action
-from cutlock.conformance.paths_command import paths
+from cutlock.conformance.paths.command import paths
 from cutlock.errors import ToolError, ToolMissingError
 from cutlock.tlc import commands
 from cutlock.tlc.graph import Graph, graph_from_json, graph_to_json

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.conformance.bounds import Bounds
-from cutlock.conformance.paths import cover, every_step, first_times
-from cutlock.conformance.paths_check import ModelPaths, check_paths
-from cutlock.conformance.paths_replay import Replayers
+from cutlock.conformance.paths.check import ModelPaths, check_paths
+from cutlock.conformance.paths.cover import cover, every_step, first_times
+from cutlock.conformance.paths.replay import Replayers
+from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.graph import Graph
 from cutlock.tlc.itf import from_itf

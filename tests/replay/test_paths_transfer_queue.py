@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.conformance.paths import cover, every_step
-from cutlock.conformance.paths_check import check_paths
-from cutlock.conformance.paths_replay import Replayers
+from cutlock.conformance.paths.check import check_paths
+from cutlock.conformance.paths.cover import cover, every_step
+from cutlock.conformance.paths.replay import Replayers
 from tests.replay.paths_graphs import graph_of_run
 from tests.replay.script import Script
 
@@ -22,7 +22,7 @@ def test_a_real_transfer_queue_takes_the_states_of_the_store_in_memory(
     real_cluster: RealCluster, ram_path: Path
 ) -> None:
     """A save, a failed commit, a crash with finished groups, and a restart, in two units."""
-    from cutlock.conformance.paths_transfer_queue import TransferQueueHost
+    from cutlock.conformance.paths.transfer_queue import TransferQueueHost
     from tests.support.real_plane import UNITS
 
     with Script(

@@ -10,12 +10,12 @@ import pytest
 
 import cutlock
 from cutlock.alphabet import Action
-from cutlock.conformance.bounds import Bounds
-from cutlock.conformance.moves import MOVES
-from cutlock.conformance.reference import Reference
-from cutlock.conformance.reference_actions import ACTIONS
-from cutlock.conformance.reference_invariants import INVARIANTS, broken
-from cutlock.conformance.reference_state import State
+from cutlock.conformance.reference.actions import ACTIONS
+from cutlock.conformance.reference.invariants import INVARIANTS, broken
+from cutlock.conformance.reference.model import Reference
+from cutlock.conformance.reference.state import State
+from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.conformance.stepping.moves import MOVES
 from cutlock.errors import ConformanceError, NotEnabledError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.config import read_config

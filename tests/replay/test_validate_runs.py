@@ -11,7 +11,7 @@ import pytest
 
 import cutlock.controller.save as save
 from cutlock.alphabet import Action
-from cutlock.conformance.validate import RunLog, read_run, validate
+from cutlock.conformance.validation.logs import RunLog, read_run, validate
 from cutlock.controller.config import RunConfig
 from cutlock.errors import ConformanceError, CutlockError, DropBudgetError, SaveError
 from cutlock.tlc.run import Toolchain

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import pytest
 
-from cutlock.conformance.validate import RunLog, Validated, read_run, validate
+from cutlock.conformance.validation.logs import RunLog, Validated, read_run, validate
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.tlc.run import Toolchain
 from cutlock.tlc.values import Function, Value

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.conformance.stepper import Stepper
-from cutlock.conformance.walk import StatesDifferError, Walk, gives_up, replay
+from cutlock.conformance.replay.walk import StatesDifferError, Walk, gives_up, replay
+from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import DivergenceError
 from tests.replay.script import Script, bounds, everything, of
 

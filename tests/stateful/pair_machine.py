@@ -20,14 +20,14 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from cutlock.alphabet import Action
-from cutlock.conformance.bounds import Bounds
-from cutlock.conformance.machine import LOSSES, Pair
-from cutlock.conformance.machine_moves import MACHINE_MOVES
-from cutlock.conformance.moves import MOVES
-from cutlock.conformance.planes import PlaneHost
-from cutlock.conformance.reference import Reference
-from cutlock.conformance.reference_state import prompts_of
-from cutlock.conformance.stepper import Stepper
+from cutlock.conformance.free.moves import MACHINE_MOVES
+from cutlock.conformance.free.pair import LOSSES, Pair
+from cutlock.conformance.reference.model import Reference
+from cutlock.conformance.reference.state import prompts_of
+from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.conformance.stepping.moves import MOVES
+from cutlock.conformance.stepping.planes import PlaneHost
+from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import DivergenceError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.itf import to_itf

@@ -8,11 +8,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from cutlock.conformance.bounds import Bounds
-from cutlock.conformance.machine import Pair, bounds_of_trace
-from cutlock.conformance.machine_moves import MACHINE_MOVES
-from cutlock.conformance.reference import Reference
-from cutlock.conformance.stepper import Stepper
+from cutlock.conformance.free.moves import MACHINE_MOVES
+from cutlock.conformance.free.pair import Pair, bounds_of_trace
+from cutlock.conformance.reference.model import Reference
+from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.tlc.itf import Counterexample, from_itf, to_itf
 from cutlock.tlc.manifest import load_manifest
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from cutlock.alphabet import Action
-from cutlock.conformance.machine_moves import CANCEL_COMMIT, CANCEL_COMMIT_TWICE
+from cutlock.conformance.free.moves import CANCEL_COMMIT, CANCEL_COMMIT_TWICE
 from tests.stateful.pair_machine import DEFAULT, REFUSED, run
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def test_random_schedules_do_every_action_and_code_and_specification_agree() -> 
 
 @pytest.mark.real
 def test_some_random_schedules_on_a_real_transfer_queue(real_cluster: RealCluster) -> None:
-    from cutlock.conformance.paths_transfer_queue import TransferQueueHost
+    from cutlock.conformance.paths.transfer_queue import TransferQueueHost
     from tests.support import real_plane
 
     async def start(units: int) -> TransferQueueBootstrap:

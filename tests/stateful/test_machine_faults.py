@@ -12,9 +12,9 @@ import pytest
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier, Slot
 from cutlock.buffer import ReplayBuffer
-from cutlock.conformance.machine import replay_trace
-from cutlock.conformance.machine_moves import MACHINE_MOVES
-from cutlock.conformance.stepper import Stepper
+from cutlock.conformance.free.moves import MACHINE_MOVES
+from cutlock.conformance.free.pair import replay_trace
+from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.controller.loader import PromptLoader
 from cutlock.controller.save import Saver
 from cutlock.errors import CutlockError, DivergenceError

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.conformance.bounds import Bounds
-from cutlock.conformance.machine import LOSSES, Pair, bounds_of_trace, replay_trace, trace_model
-from cutlock.conformance.machine_moves import (
+from cutlock.conformance.free.moves import (
     CANCEL_COMMIT,
     CANCEL_COMMIT_TWICE,
     MACHINE_MOVES,
     refusal_of,
 )
-from cutlock.conformance.reference import Reference
-from cutlock.conformance.stepper import Stepper
+from cutlock.conformance.free.pair import LOSSES, Pair, bounds_of_trace, replay_trace, trace_model
+from cutlock.conformance.reference.model import Reference
+from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConformanceError, DivergenceError
 from cutlock.ledger import Ledger
 from cutlock.tlc.action import ActionCall

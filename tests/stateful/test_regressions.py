@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.conformance.machine import Pair, replay_trace
-from cutlock.conformance.machine_moves import MACHINE_MOVES
-from cutlock.conformance.reference import Reference
-from cutlock.conformance.stepper import Stepper
+from cutlock.conformance.free.moves import MACHINE_MOVES
+from cutlock.conformance.free.pair import Pair, replay_trace
+from cutlock.conformance.reference.model import Reference
+from cutlock.conformance.stepping.stepper import Stepper
 from tests.stateful.regressions import kept, read
 
 

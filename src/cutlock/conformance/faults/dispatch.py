@@ -6,7 +6,7 @@ import asyncio
 import itertools
 
 from cutlock.conformance.faults.switch import Fault, Patch, Switch, nothing
-from cutlock.conformance.incarnation import Incarnation
+from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.controller import restore
 from cutlock.controller.config import parse_config
 from cutlock.controller.rollout_pump import RolloutPump

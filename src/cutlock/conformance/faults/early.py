@@ -7,10 +7,10 @@ import dataclasses
 from cutlock.alphabet import Action
 from cutlock.barrier import _LIVE, Cut
 from cutlock.bundle.writing import BundleWriter
-from cutlock.conformance.doing import Doing, Records
 from cutlock.conformance.faults.switch import TRUSTS_THE_CUT, Fault, Patch, Switch
-from cutlock.conformance.moves import MOVES
-from cutlock.conformance.stepper import Stepper
+from cutlock.conformance.stepping.doing import Doing, Records
+from cutlock.conformance.stepping.moves import MOVES
+from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.controller.capture import Capture
 from cutlock.controller.save import Saver
 from cutlock.events import MemoryLog

@@ -10,7 +10,7 @@ import msgspec
 from cutlock.barrier import Cut, Slot
 from cutlock.buffer import ReplayBuffer
 from cutlock.conformance.faults.switch import TRUSTS_THE_CUT, Fault, Patch, Switch, built
-from cutlock.conformance.stepper import Stepper
+from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.controller.state import RunState
 from cutlock.ledger import Ledger

@@ -27,8 +27,8 @@ from cutlock.bundle.manifest import FileRecord, Manifest, decode_manifest, encod
 from cutlock.bundle.names import Place, directory_name, parse_name
 from cutlock.bundle.verification import read_manifest
 from cutlock.bundle.writing import BundleWriter
-from cutlock.conformance.doing import Doing, Move, Records
 from cutlock.conformance.faults.switch import Fault, Patch, Switch, nothing
+from cutlock.conformance.stepping.doing import Doing, Move, Records
 from cutlock.controller import save
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleCorruptError, BundleNotFoundError

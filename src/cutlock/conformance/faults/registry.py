@@ -61,6 +61,8 @@ _REASONS = {
         "cured_touched_plane",
         "cured_gate_wait",
         "torn_put_full_window",
+        "unit_takes_a_while",
+        "keys_in_any_order",
     ),
     "it begins in the middle of a run; its fault is that of cursor_early": ("story_cursor_early",),
 }

@@ -17,7 +17,7 @@ from cutlock.conformance.faults.switch import (
     built,
     nothing,
 )
-from cutlock.conformance.stands import Stands
+from cutlock.conformance.stepping.stands import Stands
 from cutlock.controller.loader import PromptLoader
 from cutlock.controller.state import RunState
 from cutlock.samplers.base import GatedSampler

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import torch
 
-from cutlock.conformance.doing import Doing, Records
 from cutlock.conformance.faults.switch import Fault, Patch, Switch
-from cutlock.conformance.incarnation import Incarnation
-from cutlock.conformance.planes import PlaneHost
+from cutlock.conformance.stepping.doing import Doing, Records
+from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.plane.base import BootstrapPlane, DataPlane
 from cutlock.plane.memory import MemoryBootstrap
 from cutlock.tlc.values import Value

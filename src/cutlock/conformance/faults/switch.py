@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from cutlock.alphabet import Action
-from cutlock.conformance.bounds import Bounds
-from cutlock.conformance.doing import Move
-from cutlock.conformance.incarnation import Incarnation
-from cutlock.conformance.moves import MOVES
-from cutlock.conformance.planes import PlaneHost
-from cutlock.conformance.stepper import Stepper
+from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.conformance.stepping.doing import Move
+from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.conformance.stepping.moves import MOVES
+from cutlock.conformance.stepping.planes import PlaneHost
+from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.controller import assembly, save
 from cutlock.controller.state import RunState, build_state
 from cutlock.stops import StopPoints

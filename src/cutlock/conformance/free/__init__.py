@@ -1,0 +1,1 @@
+"""Free schedules: the code beside the reference."""

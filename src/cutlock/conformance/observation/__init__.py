@@ -1,0 +1,1 @@
+"""The variables of the specification, read off real objects, rows and files."""

@@ -1,0 +1,206 @@
+"""The observation: the variables of the spec, read off the real things.
+
+What the spec keeps of memory is read from the controller's parts, what it keeps of the plane
+from the store, what it keeps of the disk from files; only how far tasks have come is taken
+from where they stand. Values are those of `cutlock.tlc.values`, to be compared with a state
+of TLC.
+
+Source: variables of `spec/Cutlock.tla`; design, section 13.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutlock.alphabet import Action
+from cutlock.conformance.observation.on_disk import Disk
+from cutlock.conformance.observation.words import Owned, Words, dropped_in, record
+from cutlock.conformance.stepping import places
+from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.controller.capture import Capture, LedgerRead
+from cutlock.controller.state import RunState
+from cutlock.tlc.values import Function, Value
+
+if TYPE_CHECKING:
+    from cutlock.conformance.stepping.stepper import Stepper
+
+__all__ = ["Observer"]
+
+_UNSET = record(set=False)
+_NOBODY: frozenset[Value] = frozenset()
+
+
+def _set(value: Value) -> Function:
+    return record(set=True, v=value)
+
+
+_NO_CAPTURE = record(
+    **dict.fromkeys(("cursor", "loader", "pool", "index", "ledger"), _UNSET),
+    **dict.fromkeys(("keys", "rows", "derived", "files"), _NOBODY),
+    order=(),
+)
+
+
+class Observer:
+    """Looks at one stepper."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self._stepper = stepper
+        self._words = Words(stepper.bounds)
+        self._disk = Disk(stepper.bounds, stepper.directory, stepper.host)
+
+    def state(self) -> dict[str, Value]:
+        """All variables by name."""
+        stepper, incarnation = self._stepper, self._stepper.incarnation
+        disk = self._disk.published()
+        found: dict[str, Value] = {
+            "up": stepper.up,
+            "disk": disk,
+            "failures": stepper.failures,
+            "crashes": stepper.crashes,
+            **self._plane(),
+            **self._history(incarnation, disk),
+        }
+        state = None if incarnation is None else incarnation.state
+        found |= self._memory(state)
+        found |= self._control(incarnation, state)
+        return found
+
+    def _plane(self) -> dict[str, Value]:
+        rows = self._stepper.host.rows()
+        return {
+            "rows": self._words.rows(rows),
+            "derived": self._words.derived(rows),
+            "deferred": _NOBODY,
+        }
+
+    def _history(self, incarnation: Incarnation | None, disk: Function) -> dict[str, Value]:
+        """What is true of all starts together, as far as it has survived."""
+        trained, dropped = disk["trained"], disk["dropped"]
+        if incarnation is not None and incarnation.trainer is not None:
+            trained = self._words.trained(incarnation.trainer.trained)
+            dropped = self._words.set_of(self._dropped(incarnation, incarnation.log.count))
+        return {"trained": trained, "dropped": dropped}
+
+    def _dropped(self, incarnation: Incarnation, count: int) -> frozenset[str]:
+        """Groups given up until that many records of the log of this start."""
+        new = dropped_in(incarnation.log.records[:count])
+        past = incarnation.past
+        return new if past is None else new | self._disk.dropped_by(*past)
+
+    def _memory(self, state: RunState | None) -> dict[str, Value]:
+        words = self._words
+        if state is None:
+            nothing = self._disk.nothing
+            return {
+                name: nothing[name]
+                for name in (
+                    *("pos", "epoch", "pool", "led", "idx", "wt", "cursor", "index", "order"),
+                    *("version", "short"),
+                )
+            } | {"claimed": _NOBODY}
+        ready, admitted = state.buffer.ready(), state.ledger.admitted()
+        reserved = [record for _, batch in state.ledger.reserved() for record in batch]
+        owned: tuple[Owned, ...] = (*admitted, *ready)
+        steps = {*self._stepper.bounds.steps, *state.shortfall._missing}
+        return {
+            "pos": words.position(state.loader.epoch, state.loader.position),
+            "epoch": state.loader.epoch,
+            "pool": words.set_of(spare.key for spare in state.pool._spares),
+            "led": words.led((*admitted, *reserved)),
+            "idx": words.idx(owned),
+            "wt": words.wt(owned),
+            "cursor": state.sampler.cursor,
+            "index": words.set_of(entry.group_id for entry in ready),
+            "order": words.order_of(entry.group_id for entry in ready),
+            "claimed": words.set_of(state.buffer.claimed),
+            "version": state.version.value,
+            "short": words.short({step: state.shortfall.of(step) for step in steps}),
+        }
+
+    def _control(self, incarnation: Incarnation | None, state: RunState | None) -> dict[str, Value]:
+        words = self._words
+        if incarnation is None or state is None or incarnation.run is None:
+            return {
+                "raising": False,
+                "gate": False,
+                "task": words.of({}, "none"),
+                "computed": _NOBODY,
+                "tp": "idle",
+                "sv": "none",
+                "door": "open",
+                "cap": _NO_CAPTURE,
+                "saved": -1,
+            }
+        assert incarnation.plane is not None
+        advantaged = incarnation.plane.advantaged
+        return {
+            "raising": incarnation.stands.at(Action.RAISE_EPOCH),
+            "gate": incarnation.stands.at(Action.COMMIT_ADMISSION),
+            "task": words.of(places.tasks(incarnation), "none"),
+            "computed": words.set_of(
+                group
+                for group, entry in state.buffer.claimed.items()
+                if advantaged.issuperset(entry.row_keys)
+            ),
+            "tp": places.train_pump(incarnation),
+            "sv": places.save(incarnation),
+            "door": places.door(incarnation),
+            "cap": self._capture(incarnation, state),
+            "saved": self._saved(incarnation),
+        }
+
+    def _saved(self, incarnation: Incarnation) -> int:
+        saver = incarnation.saver
+        if saver._saved_step is not None:
+            return saver._saved_step
+        # The first save of a run that starts from nothing is due until it was tried.
+        return -1 if saver._failures else -2
+
+    # What the open save has so far.
+
+    def _capture(self, incarnation: Incarnation, state: RunState) -> Function:
+        words, capture = self._words, incarnation.saver.capture
+        if capture is None:
+            return _NO_CAPTURE
+        cursor: Value = _UNSET if capture.cursor is None else _set(capture.cursor)
+        loader = pool = index = ledger = _UNSET
+        if (at := capture.loader) is not None:
+            loader = _set(record(pos=words.position(at.epoch, at.position), epoch=at.epoch))
+        if capture.spare_pool is not None:
+            pool = _set(words.set_of(spare.key for spare in capture.spare_pool))
+        finished = [entry.group_id for entry in capture.index or ()]
+        if capture.index is not None:
+            index = _set(words.set_of(finished))
+        if capture.ledger is not None:
+            ledger = _set(self._captured_ledger(incarnation, capture, capture.ledger))
+        saved, files = self._disk.in_progress(state.step)
+        return record(
+            cursor=cursor,
+            loader=loader,
+            pool=pool,
+            index=index,
+            ledger=ledger,
+            order=words.order_of(finished),
+            keys=words.keys(saved.keys),
+            rows=words.rows(saved.rows),
+            derived=words.derived(saved.rows),
+            files=files,
+        )
+
+    def _captured_ledger(
+        self, incarnation: Incarnation, capture: Capture, read: LedgerRead
+    ) -> Function:
+        words, trainer = self._words, incarnation.trainer
+        assert trainer is not None
+        owned: tuple[Owned, ...] = (*(capture.index or ()), *read.records)
+        reads = (r.seq for r in incarnation.log.records if r.action == Action.READ_LEDGER)
+        done = max(reads, default=-1)
+        return record(
+            led=words.led(read.records),
+            idx=words.idx(owned),
+            wt=words.wt(owned),
+            short=words.short(dict(read.shortfall)),
+            dropped=words.set_of(self._dropped(incarnation, done + 1)),
+            weights=record(version=read.version, trained=words.trained(trainer.trained)),
+        )

@@ -1,0 +1,303 @@
+"""The command `paths`: every transition of small models is taken on the real code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import click
+import msgspec
+from rich.console import Console
+
+from cutlock.conformance.paths.check import ModelPaths, PathsReport, check_paths, total
+from cutlock.conformance.paths.cover import cover, every_step, first_times, sample
+from cutlock.conformance.paths.replay import Replayers
+from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.conformance.stepping.planes import PlaneHost
+from cutlock.errors import ConfigError
+from cutlock.plane.loopback import keep_ray_on_loopback
+from cutlock.report.command import (
+    ToolCommand,
+    forget_result,
+    jar_option,
+    json_option,
+    manifest_option,
+    write_json,
+)
+from cutlock.report.terminal import Progress, listing
+from cutlock.tlc.check import check_model, worst_exit
+from cutlock.tlc.commands import toolchain_for
+from cutlock.tlc.graph import Graph, graph_from_json
+from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, load_manifest
+from cutlock.tlc.outcome import Progress as SearchProgress
+from cutlock.tlc.run import Toolchain
+
+__all__ = ["paths"]
+
+_REGRESSIONS = Path("traces", "regressions")
+_SAMPLE = 4
+_PLANS = {"first": first_times, "all": every_step}
+_NO_GRAPH = Graph((), (), ())
+
+_EXIT_CODES = """\b
+Exit codes:
+  0  the code does what the specification says, on every walk
+  1  a divergence, or a graph that is not the one of the manifest
+  2  wrong usage
+  3  Java or TLC is missing
+  4  a specification or the checker itself failed
+  5  out of time without a graph
+"""
+
+_console = Console(markup=False, emoji=False, highlight=False)
+
+
+@click.command(cls=ToolCommand, epilog=_EXIT_CODES)
+@click.argument("names", metavar="[MODEL]...", nargs=-1)
+@click.option(
+    "--class",
+    "time",
+    type=click.Choice([time.value for time in TimeClass]),
+    default=TimeClass.QUICK.value,
+    show_default=True,
+    help="Take the graphs of this class and the quicker ones; names overrule it.",
+)
+@click.option(
+    "--graphs",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Read the graphs that `cutlock check --graphs` wrote there, and start no TLC.",
+)
+@click.option(
+    "--plane",
+    type=click.Choice(["memory", "transfer-queue"]),
+    default="memory",
+    show_default=True,
+    help="Where rows live. A real TransferQueue takes seconds to start, once for every start "
+    "of a run: only a sample is replayed, in one process.",
+)
+@click.option(
+    "--compare",
+    type=click.Choice([*_PLANS]),
+    default="first",
+    show_default=True,
+    help="Compare the states when an edge is taken for the first time, or after every step.",
+)
+@click.option(
+    "--sample",
+    "count",
+    type=click.IntRange(min=1),
+    help="Replay so many walks of each model, spread evenly, instead of all.  "
+    f"[default with transfer-queue: {_SAMPLE}]",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=os.cpu_count(),
+    show_default="one a core",
+    help="Processes that replay.",
+)
+@click.option(
+    "--save",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=_REGRESSIONS,
+    show_default=True,
+    help="Write the walk that leads to a divergence into this directory.",
+)
+@manifest_option
+@jar_option
+@json_option
+def paths(
+    names: tuple[str, ...],
+    time: str,
+    graphs: Path | None,
+    plane: str,
+    compare: str,
+    count: int | None,
+    workers: int,
+    save: Path,
+    manifest_path: Path,
+    jar: Path | None,
+    json_path: Path | None,
+) -> None:
+    """Take every edge of the models' state graphs on the real code, and compare the states.
+
+    Walks from the initial state that together take every edge are done action by action, with
+    crashes and restarts; after each edge the whole state of controller, store and disk has to
+    be that of the graph.
+
+    \b
+    Examples:
+      cutlock paths
+      cutlock paths graph_crash --json out/paths.json
+      cutlock paths --class full --graphs out/graphs
+    """
+    manifest = load_manifest(manifest_path)
+    models = manifest.select(names, TimeClass(time), (Mode.GRAPH,))
+    source: _Source = (
+        _Read(graphs) if graphs is not None else _Explored(toolchain_for(jar), manifest)
+    )
+    forget_result(json_path)
+    if plane != "memory":
+        workers, count = 1, count or _SAMPLE
+    done: list[ModelPaths] = []
+    codes: set[int] = set()
+    with _Watching(len(models)) as watching, Replayers(workers) as replayers:
+        for model in models:
+            watching.model(model)
+            bounds = Bounds.read(manifest.root / manifest.configs / model.config)
+            graph, why_not, code = source.graph(model, watching)
+            walks = cover(graph)
+            watching.replay(graph)
+            plan = _PLANS[compare](walks if count is None else sample(walks, count))
+            with _host(plane, bounds) as host:
+                found = check_paths(
+                    model.name,
+                    graph,
+                    bounds,
+                    plan,
+                    replayers,
+                    host=host,
+                    save=save,
+                    watch=watching.replayed,
+                )
+            done.append(msgspec.structs.replace(found, why_not=why_not))
+            codes |= {code, int(found.diverged > 0)}
+    report = total(done, plane, count, _worst(codes))
+    _show(report)
+    write_json(json_path, report)
+    sys.exit(report.exit_code)
+
+
+@contextmanager
+def _host(plane: str, bounds: Bounds) -> Iterator[PlaneHost | None]:
+    if plane == "memory":
+        yield None
+        return
+    keep_ray_on_loopback()
+    os.environ.setdefault("TQ_LOGGING_LEVEL", "ERROR")
+    from cutlock.conformance.paths.transfer_queue import TransferQueueHost
+
+    with TransferQueueHost(len(bounds.units)) as host:
+        yield host
+
+
+class _Watching:
+    """Shows what is done to which model."""
+
+    def __init__(self, total: int) -> None:
+        self._progress = Progress(_console)
+        self._total = total
+        self._number = 0
+        self._stage = ""
+        self._edges = 0
+
+    def __enter__(self) -> _Watching:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.close()
+
+    def model(self, model: Model) -> None:
+        """The next one."""
+        self._number += 1
+        self._stage = f"{self._number} of {self._total}, {model.name}"
+        self._progress.show(self._stage)
+
+    def explored(self, model: Model, progress: SearchProgress | None) -> None:
+        """TLC is at work."""
+        detail = "TLC" if progress is None else f"TLC, {progress.distinct:,} states found"
+        self._progress.show(self._stage, detail)
+
+    def replay(self, graph: Graph) -> None:
+        """The walks begin."""
+        self._edges = len(graph.edges)
+        self._progress.show(self._stage, f"{self._edges:,} edges")
+
+    def replayed(self, covered: int, walks: int) -> None:
+        """So many edges and walks are done."""
+        self._progress.show(self._stage, f"{covered:,} of {self._edges:,} edges, {walks:,} walks")
+
+
+class _Made(NamedTuple):
+    graph: Graph
+    why_not: tuple[str, ...]
+    exit_code: int
+
+
+class _Source(Protocol):
+    """Where graphs come from."""
+
+    def graph(self, model: Model, watching: _Watching) -> _Made: ...
+
+
+class _Explored:
+    """TLC makes them."""
+
+    def __init__(self, toolchain: Toolchain, manifest: Manifest) -> None:
+        self._toolchain = toolchain
+        self._manifest = manifest
+
+    def graph(self, model: Model, watching: _Watching) -> _Made:
+        checked = check_model(self._toolchain, self._manifest, model, watching.explored)
+        result = checked.result
+        return _Made(checked.graph or _NO_GRAPH, result.why_not, worst_exit([result]))
+
+
+class _Read:
+    """`cutlock check --graphs` has written them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def graph(self, model: Model, watching: _Watching) -> _Made:
+        path = self._folder / f"{model.name}.json"
+        try:
+            graph = graph_from_json(path.read_bytes())
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"{path} is not there; write it with "
+                f"`cutlock check {model.name} --graphs {self._folder}`"
+            ) from error
+        if len(graph.nodes) == model.distinct:
+            return _Made(graph, (), 0)
+        why_not = f"{path} has {len(graph.nodes)} states, the manifest says {model.distinct}"
+        return _Made(graph, (why_not,), 1)
+
+
+def _worst(codes: set[int]) -> int:
+    return next((code for code in (1, 4, 5) if code in codes), 0)
+
+
+def _show(report: PathsReport) -> None:
+    rows = [
+        (
+            model.name,
+            f"{model.states:,}",
+            f"{model.edges:,}",
+            f"{model.covered:,}",
+            f"{model.walks:,}",
+            f"{model.steps:,}",
+            f"{model.seconds:.1f}",
+            f"{model.rate:,.0f}",
+            model.diverged or "none",
+        )
+        for model in report.models
+    ]
+    columns = ("model", "states", "edges", "equal", "walks", "steps", "s", "/s", "differ")
+    _console.print(listing("Paths", columns, rows))
+    for model in report.models:
+        for reason in model.why_not:
+            _console.print(f"{model.name}: {reason}", soft_wrap=True)
+        if (found := model.divergence) is not None:
+            _console.print(f"{model.name}: {found.text}", soft_wrap=True)
+            _console.print(f"  the walk up to there: {found.trace}", soft_wrap=True)
+    what = "every walk" if report.sample is None else f"{report.sample} walks of each model"
+    _console.print(
+        f"{report.covered:,} of {report.edges:,} edges equal in {report.seconds:.1f} s; "
+        f"{what}, plane {report.plane}.",
+        soft_wrap=True,
+    )

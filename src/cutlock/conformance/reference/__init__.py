@@ -1,0 +1,1 @@
+"""The protocol of the specification as plain Python, held against graphs of TLC."""

@@ -1,0 +1,183 @@
+"""The command `replay`: counterexamples and walks on the real code, or on a broken one."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+
+from cutlock.conformance.faults import WITHOUT_A_FAULT, Fault, fault_of, named_fault
+from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
+from cutlock.conformance.replay.counterexample import Ending, Replayed, replay_example
+from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.errors import ConfigError, ToolError
+from cutlock.report.command import ToolCommand, json_option, manifest_option, write_json
+from cutlock.tlc.itf import Counterexample, Step, from_itf
+from cutlock.tlc.manifest import Manifest, Mode, load_manifest
+
+__all__ = ["ReplayReport", "TraceReport", "replay"]
+
+_AUTO = "auto"
+_MEMORY = Path("/dev/shm")
+
+_EXIT_CODES = """\b
+Exit codes:
+  0  as the code promises
+  1  a promise is broken, or a walk comes to another state
+  2  wrong usage, or a trace that the code has no place for
+  4  a file is no trace
+"""
+
+_console = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
+_errors = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace."""
+
+    trace: str
+    ok: bool
+    """The promise holds; of a walk, every state is that of the specification."""
+    verdict: str
+    replayed: Replayed
+
+
+class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All traces."""
+
+    ok: bool
+    traces: tuple[TraceReport, ...]
+
+
+@click.command(cls=ToolCommand, epilog=_EXIT_CODES, short_help="Replay traces on the real code.")
+@click.argument(
+    "traces",
+    metavar="TRACE...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+@click.option(
+    "--fault",
+    "fault_name",
+    metavar="NAME",
+    help="Take this protection away first; `auto` takes the one that the trace is about.",
+)
+@click.option(
+    "--second-lines",
+    is_flag=True,
+    help="Leave what else would notice the fault in place.",
+)
+@click.option(
+    "--plane", type=click.Choice(["memory"]), default="memory", show_default=True, help="Store."
+)
+@manifest_option
+@json_option
+def replay(
+    traces: tuple[Path, ...],
+    fault_name: str | None,
+    second_lines: bool,
+    plane: str,
+    manifest_path: Path,
+    json_path: Path | None,
+) -> None:
+    """Replay each TRACE, a counterexample or a walk in the Informal Trace Format.
+
+    The real parts are stepped from action to action, and their state is compared with that of
+    the trace. Of a counterexample, the code as it is has to refuse a step or to keep the
+    promise; with --fault the promise breaks in the same step as in the model.
+
+    \b
+    Examples:
+      cutlock replay traces/counterexamples/cursor_early.itf.json
+      cutlock replay traces/counterexamples/cursor_early.itf.json --fault auto
+    """
+    manifest = load_manifest(manifest_path)
+    reports = tuple(_replay(path, manifest, fault_name, second_lines) for path in traces)
+    report = ReplayReport(ok=all(found.ok for found in reports), traces=reports)
+    write_json(json_path, report)
+    sys.exit(0 if report.ok else 1)
+
+
+def _replay(
+    path: Path, manifest: Manifest, fault_name: str | None, second_lines: bool
+) -> TraceReport:
+    try:
+        example = from_itf(path.read_bytes())
+    except ToolError as error:
+        raise ToolError(f"{path}: {error}") from error
+    (model,) = manifest.select([example.model])
+    config = manifest.root / manifest.configs / model.config
+    walk = model.mode is not Mode.MUTANT
+    _console.print(f"{path.name}: {'a walk' if walk else f'against {example.property}'}")
+    if example.model in BARRIER_FAULTS:
+        if fault_name not in (None, _AUTO, example.model):
+            raise ConfigError(f"{fault_name!r} is no fault of the barrier; give {_AUTO}")
+        found = replay_barrier_example(
+            example, config, faulty=fault_name is not None, on_step=_show_step
+        )
+    else:
+        found = _replay_run(example, config, walk, fault_name, second_lines)
+    ok = found.ending is not Ending.BROKEN
+    if walk:
+        ok = found.ending is Ending.KEPT and found.diverged is None
+    verdict = _verdict(found, walk=walk)
+    _console.print(verdict)
+    return TraceReport(trace=str(path), ok=ok, verdict=verdict, replayed=found)
+
+
+def _replay_run(
+    example: Counterexample, config: Path, walk: bool, fault_name: str | None, second_lines: bool
+) -> Replayed:
+    fault = _fault(example.model, walk, fault_name)
+    if walk:
+        example = Counterexample(example.model, "", example.steps)
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as made:
+        return replay_example(
+            example,
+            Bounds.read(config),
+            Path(made, "run"),
+            fault=fault,
+            protected=fault_name is None,
+            second_lines=second_lines,
+            on_step=_show_step,
+        )
+
+
+def _fault(model: str, walk: bool, name: str | None) -> Fault | None:
+    """The named fault; of a counterexample also its own, for what it assumes of the world."""
+    if model in WITHOUT_A_FAULT:
+        raise ConfigError(f"{model} has no place in a stepped run: {WITHOUT_A_FAULT[model]}")
+    if name is None and walk:
+        return None
+    return fault_of(model) if name in (None, _AUTO) else named_fault(name)
+
+
+def _show_step(number: int, step: Step, what: str) -> None:
+    note = "" if what == "done" else f"  <- {what}"
+    _console.print(f"{number:4}  {step.action}{note}")
+
+
+def _verdict(found: Replayed, *, walk: bool) -> str:
+    where = f"step {found.step} of {found.length}, {found.action}"
+    apart = ""
+    if found.diverged is not None:
+        listed = "".join(f"\n      {line}" for line in found.differences)
+        apart = f"\n  From step {found.diverged} on the state is another one:{listed}"
+    match found.ending:
+        case Ending.BROKEN:
+            told = ", as in the counterexample" if found.breaks_as_told else ""
+            text = f"BROKEN{told}, in {where}: {found.why}."
+        case Ending.NOTICED:
+            text = f"Noticed by the code in {where}: {found.why}."
+        case Ending.REFUSED:
+            text = f"Refused: the code does not do {where}: {found.why}."
+        case Ending.KEPT if walk:
+            text = f"All {found.length} steps were done."
+        case Ending.KEPT:
+            text = f"Kept: all {found.length} steps were done, and {found.why}."
+    return text + apart

@@ -1,0 +1,1 @@
+"""Logs of real runs, held against the specification by TLC."""
