@@ -356,3 +356,14 @@ def test_bad_input_is_refused(arguments: list[object], code: int, says: str) -> 
 def test_a_counterexample_can_be_read_back() -> None:
     for mutant in EXPECTED:
         assert to_itf(from_itf(trace(mutant).read_bytes())) == trace(mutant).read_bytes()
+
+
+def test_a_walk_with_its_bounds_is_replayed(tmp_path: Path) -> None:
+    walk = ROOT / "traces" / "regressions" / "few_places.itf.json"
+    assert "All 15 steps were done." in cutlock_(walk).stdout
+    assert "no fault belongs to a walk" in cutlock_(walk, "--fault", "auto", code=2).stderr
+    told = from_itf(walk.read_bytes())
+    last = dataclasses.replace(told.steps[-1], state={**told.steps[-1].state, "cursor": 9})
+    forged = tmp_path / "forged.itf.json"
+    forged.write_bytes(to_itf(dataclasses.replace(told, steps=(*told.steps[:-1], last))))
+    assert "From step 15 on the state is another one" in cutlock_(forged, code=1).stdout

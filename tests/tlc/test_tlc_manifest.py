@@ -226,6 +226,13 @@ def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
         manifest.select(["nope"])
 
 
+def test_of_many_names_the_nearest_are_given(tmp_path: Path) -> None:
+    rows = [{**SAFETY, "name": f"row_{letter}"} for letter in "abcdefghij"]
+    manifest = manifest_with(tmp_path, *rows)
+    with pytest.raises(ConfigError, match=r"no model row_z; there are: row_\w, .* and 7 more"):
+        manifest.select(["row_z"])
+
+
 def test_a_row_is_limited_by_its_class_or_by_itself(tmp_path: Path) -> None:
     rows = [SAFETY, {**SAFETY, "name": "own", "limit_s": 5.0}]
     manifest = manifest_with(tmp_path, *rows)

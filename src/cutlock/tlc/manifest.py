@@ -7,6 +7,7 @@ wrongly is refused when the manifest is loaded, before anything is run.
 
 from __future__ import annotations
 
+import difflib
 import enum
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from cutlock.tlc.run import Job, Simulation
 
 __all__ = ["Manifest", "Mode", "Model", "TimeClass", "load_manifest"]
 
+_FEW = 8
 _TINY = 10_000  # distinct states; below, the start of Java costs more than the search
 _NAMED_VERDICTS = frozenset({Verdict.INVARIANT, Verdict.TEMPORAL, Verdict.ACTION_PROPERTY})
 
@@ -121,7 +123,13 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         named = {model.name: model for model in self.models if model.mode in modes}
         unknown = [name for name in names if name not in named]
         if unknown:
-            raise ConfigError(f"no model {', '.join(unknown)}; there are: {', '.join(named)}")
+            near = difflib.get_close_matches(unknown[0], named, cutoff=0.0)
+            raise ConfigError(
+                f"no model {', '.join(unknown)}; there are: {', '.join(near)} and "
+                f"{len(named) - len(near)} more, see `cutlock check -n`"
+                if len(named) > _FEW
+                else f"no model {', '.join(unknown)}; there are: {', '.join(named)}"
+            )
         if names:
             return [named[name] for name in names]
         return [model for model in named.values() if time.includes(model.time)]

@@ -11,10 +11,14 @@ import msgspec
 from rich.console import Console
 
 from cutlock.conformance.faults import WITHOUT_A_FAULT, Fault, fault_of, named_fault
+from cutlock.conformance.free.moves import MACHINE_MOVES
+from cutlock.conformance.free.pair import bounds_of_trace, replay_trace
 from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
 from cutlock.conformance.replay.counterexample import Ending, Replayed, replay_example
+from cutlock.conformance.replay.walk import StatesDifferError
 from cutlock.conformance.stepping.bounds import Bounds
-from cutlock.errors import ConfigError, ToolError
+from cutlock.conformance.stepping.stepper import Stepper
+from cutlock.errors import ConfigError, DivergenceError, ToolError
 from cutlock.report.command import ToolCommand, json_option, manifest_option, write_json
 from cutlock.tlc.itf import Counterexample, Step, from_itf
 from cutlock.tlc.manifest import Manifest, Mode, load_manifest
@@ -110,6 +114,8 @@ def _replay(
         example = from_itf(path.read_bytes())
     except ToolError as error:
         raise ToolError(f"{path}: {error}") from error
+    if example.model.startswith("["):
+        return _replay_free(path, example, fault_name)
     (model,) = manifest.select([example.model])
     config = manifest.root / manifest.configs / model.config
     walk = model.mode is not Mode.MUTANT
@@ -130,13 +136,55 @@ def _replay(
     return TraceReport(trace=str(path), ok=ok, verdict=verdict, replayed=found)
 
 
+def _replay_free(path: Path, example: Counterexample, fault_name: str | None) -> TraceReport:
+    """Replay a walk that carries its bounds: what a free schedule has left."""
+    if fault_name is not None:
+        raise ConfigError(f"{path}: no fault belongs to a walk; leave --fault out")
+    _console.print(f"{path.name}: a walk")
+    calls = [step.action for step in example.steps[1:]]
+    diverged, differences, why, ending = None, tuple[str, ...](), "", Ending.KEPT
+    try:
+        with (
+            _directory() as made,
+            Stepper(bounds_of_trace(example), Path(made, "run"), moves=MACHINE_MOVES) as stepper,
+        ):
+            replay_trace(example, stepper)
+    except StatesDifferError as error:
+        diverged, differences = error.number, tuple(map(str, error.differences))
+    except DivergenceError as error:
+        ending, why = Ending.REFUSED, str(error)
+    else:
+        for number, step in enumerate(example.steps[1:], 1):
+            _show_step(number, step, "done")
+    found = Replayed(
+        model=example.model,
+        promise="",
+        fault=None,
+        length=len(calls),
+        ending=ending,
+        step=len(calls) if diverged is None else diverged,
+        action=str(calls[(diverged or len(calls)) - 1]),
+        diverged=diverged,
+        differences=differences,
+        why=why,
+    )
+    verdict = _verdict(found, walk=True)
+    _console.print(verdict)
+    ok = ending is Ending.KEPT and diverged is None
+    return TraceReport(trace=str(path), ok=ok, verdict=verdict, replayed=found)
+
+
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None)
+
+
 def _replay_run(
     example: Counterexample, config: Path, walk: bool, fault_name: str | None, second_lines: bool
 ) -> Replayed:
     fault = _fault(example.model, walk, fault_name)
     if walk:
         example = Counterexample(example.model, "", example.steps)
-    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as made:
+    with _directory() as made:
         return replay_example(
             example,
             Bounds.read(config),
