@@ -17,7 +17,7 @@ def test_a_run_goes_to_its_end_and_the_audit_finds_nothing(ram_path: Path) -> No
     with Script(ram_path / "run", batches=4, per_epoch=2, members=(1, 2)) as script:
         script.finish()
         assert script.everything_trained_once
-        assert audit_run(script.stepper.directory).ok
+        assert audit_run(script.stepper.directory).problems == ()
 
 
 def test_the_same_schedule_gives_the_same_states(ram_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_crashed_run_resumes_what_the_bundle_holds(ram_path: Path) -> None:
         assert {n: script.state[n] for n in names} == {n: kept[n] for n in names}
         script.finish()
         assert script.everything_trained_once
-        assert audit_run(script.stepper.directory).ok
+        assert audit_run(script.stepper.directory).problems == ()
 
 
 def test_a_crash_may_come_at_any_action(ram_path: Path) -> None:

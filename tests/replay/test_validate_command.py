@@ -79,6 +79,18 @@ def test_accepted_runs_exit_0() -> None:
     assert "accepted" in validate(GOOD).stdout
 
 
+@pytest.mark.tlc
+def test_an_accepted_run_that_an_error_has_ended_says_so(tmp_path: Path) -> None:
+    run = altered(tmp_path / "run")
+    log = run / "events" / "incarnation-2.ndjson"
+    lines = log.read_text().splitlines(keepends=True)
+    assert '"exhausted"' in lines[-1]
+    log.write_text("".join([*lines[:-1], lines[-1].replace("exhausted", "PlaneError: gone")]))
+    told = validate(run).stdout
+    assert "accepted" in told
+    assert f"incarnation-2.ndjson:{len(lines)} EndRun: PlaneError: gone" in told
+
+
 @pytest.mark.parametrize(
     ("config", "what"),
     [

@@ -77,7 +77,7 @@ def test_what_a_kill_leaves_and_its_resume_are_accepted(
         # Of each action the announcement in the middle, if there is a bundle by then.
         if seen[kill.action] == total[kill.action] // 2 + 1 and [*kill.run.root.glob("step_*")]:
             kill.run.resume()
-            assert kill.run.audit().ok
+            assert kill.run.audit().problems == ()
             logs.append(read_run(kill.run.directory))
     assert sum(log.starts == 2 for log in logs) > 20
     assert_accepted(toolchain, logs)
@@ -129,6 +129,8 @@ def test_runs_that_end_or_go_on_in_unusual_ways_are_accepted(
     with pytest.raises(DropBudgetError):
         run.first(poor)
     story.keep(run)
+    (failed,) = story.logs[-1].failed
+    assert " EndRun: DropBudgetError: " in failed
 
     # A resume from an older bundle, and one from what that has saved.
     run = story.killed(story.run("older"), Action.CLEAR_ROWS, 4)

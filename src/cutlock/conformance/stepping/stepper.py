@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from cutlock.conformance.observation.observe import Observer
+from cutlock.conformance.stepping.bookkeeping import miscounts
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.doing import Doing, Move
 from cutlock.conformance.stepping.incarnation import Incarnation
@@ -142,3 +143,6 @@ class Stepper:
         if self.loop.mishaps:
             mishaps, self.loop.mishaps = self.loop.mishaps, []
             raise DivergenceError(f"{call}: an error that nobody read: {'; '.join(mishaps)}")
+        wrong = [] if self.incarnation is None else list(miscounts(self.incarnation))
+        if wrong:
+            raise DivergenceError(f"{call}: {'; '.join(wrong)}")

@@ -130,6 +130,8 @@ def _show(paths: Sequence[Path], validated: Sequence[Validated]) -> None:
         if run.refusal is not None:
             _console.print(f"{path}: refused at {run.refusal.where}", soft_wrap=True)
             _console.print(key_values("The event, and the state", _told(run.refusal)))
+        for end in run.failed:
+            _console.print(f"{path}: an error has ended a start, at {end}", soft_wrap=True)
 
 
 def _told(refusal: Refusal) -> Iterator[tuple[str, object]]:

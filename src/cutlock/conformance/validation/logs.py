@@ -93,6 +93,8 @@ class Validated(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """Of the start of TLC, which runs of equal bounds share."""
     refusal: Refusal | None = None
+    failed: tuple[str, ...] = ()
+    """Starts that an error has ended, and the error: an end that the specification allows."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ class RunLog:
     """Prompt of the model to group id."""
     starts: int
     failures: int
+    failed: tuple[str, ...] = ()
+    """Ends by an error: place and error."""
 
 
 def validate(
@@ -160,6 +164,7 @@ def _validated(run: RunLog, verdict: LogVerdict, seconds: float) -> Validated:
         starts=run.starts,
         seconds=seconds,
         refusal=None if verdict.ok else _refusal(run, verdict),
+        failed=run.failed,
     )
 
 
@@ -226,6 +231,12 @@ def translate(root: Path, facts: RunFacts, history: History) -> RunLog:
         groups={prompt: group for group, prompt in prompts.items()},
         starts=len(history.logs),
         failures=sum(r.action in _FAILURES for log in history.logs.values() for r in log),
+        failed=tuple(
+            f"{record.where}: {record.args.reason}"
+            for log in history.logs.values()
+            for record in log
+            if record.action is Action.END_RUN and record.args.reason not in COMPLETE
+        ),
     )
 
 

@@ -1,0 +1,32 @@
+"""What the code keeps count of beside the variables of the specification.
+
+The specification works these out from its variables, so that two states of the code that differ
+in them alone would look the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutlock.alphabet import Action
+from cutlock.conformance.stepping import places
+from cutlock.conformance.stepping.incarnation import Incarnation
+
+__all__ = ["miscounts"]
+
+_SELECTED = frozenset({"advantages", "train", "clear", "raise"})
+
+
+def miscounts(incarnation: Incarnation) -> Iterator[str]:
+    """What is not as it follows from the rest of the state, of pumps that run."""
+    if incarnation.run is None or incarnation.run.done():
+        return
+    state, stands = incarnation.controller._state, incarnation.stands
+    # The pump has the first place of a batch in its hands from before the gate on.
+    ahead = stands.at(Action.OPEN_GATE) or stands.at(Action.COMMIT_ADMISSION)
+    owed = len(state.buffer.ready()) + incarnation.rollouts.in_flight + ahead
+    if state.permits.held != owed:
+        yield f"{state.permits.held} places are taken, and {owed} groups have one"
+    following = state.version.value + (places.train_pump(incarnation) in _SELECTED)
+    if state.next_selection != following:
+        yield f"the next selection is of step {state.next_selection}, not of {following}"

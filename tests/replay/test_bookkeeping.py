@@ -1,0 +1,41 @@
+"""What the code counts beside the variables of the specification is checked after every action."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutlock.alphabet import Action
+from cutlock.controller.state import Permits
+from cutlock.errors import DivergenceError
+from tests.replay.script import Script
+
+Patch = pytest.MonkeyPatch
+
+
+def test_places_that_a_restore_forgets_are_missed(ram_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Permits, "take", lambda permits, count: None)
+    with Script(ram_path / "run") as script:
+        script.start().to(Action.SYNC_WEIGHTS).to(Action.COMMIT_GROUP).save().do(Action.CRASH)
+        with pytest.raises(DivergenceError, match=r"StartPumps\(\): 0 places are taken, and 1 gro"):
+            script.start()
+
+
+def test_places_that_are_not_given_back_are_missed(ram_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Permits, "release", lambda permits, count=1: None)
+    with (
+        Script(ram_path / "run") as script,
+        pytest.raises(DivergenceError, match=r"SelectGroups\(.*\): 2 places are taken, and 1 gro"),
+    ):
+        script.finish()
+
+
+def test_a_selection_that_a_restore_forgets_is_missed(ram_path: Path) -> None:
+    with Script(ram_path / "run") as script:
+        script.start().to(Action.SYNC_WEIGHTS).to(Action.SYNC_WEIGHTS)
+        incarnation = script.stepper.incarnation
+        assert incarnation is not None
+        incarnation.controller._state.next_selection = 0
+        with pytest.raises(DivergenceError, match="the next selection is of step 0, not of 2"):
+            script.to(Action.RESERVE_BATCH)
