@@ -280,14 +280,13 @@ def _show(report: PathsReport) -> None:
             f"{model.edges:,}",
             f"{model.covered:,}",
             f"{model.walks:,}",
-            f"{model.steps:,}",
-            f"{model.seconds:.1f}",
+            f"{model.seconds:.0f}",
             f"{model.rate:,.0f}",
             model.diverged or "none",
         )
         for model in report.models
     ]
-    columns = ("model", "states", "edges", "equal", "walks", "steps", "s", "/s", "differ")
+    columns = ("model", "states", "edges", "equal", "walks", "s", "/s", "differ")
     _console.print(listing("Paths", columns, rows))
     for model in report.models:
         for reason in model.why_not:
