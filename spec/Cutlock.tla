@@ -650,7 +650,7 @@ SyncWeights ==
     /\ UNCHANGED <<rollout, buffer, version, short, computed, save, ghosts>>
 
 ----------------------------------------------------------------------------
-(* Save: runs in the train pump's task, once per version at most *)
+(* Save: runs in the train pump's task; a version is published once at most *)
 
 Capture(field, v) ==
     cap' = [cap EXCEPT ![field] = Set(v), !.order = IF field = "index" THEN order ELSE @]

@@ -17,7 +17,7 @@ from cutlock.errors import (
     SaveError,
     WorkerError,
 )
-from tests.support.mutations import WINDOW
+from tests.support.checks import WINDOW
 from tests.support.rig import Incarnation, Rig
 from tests.support.scripted import RefusingDisk
 from tests.support.situations import (

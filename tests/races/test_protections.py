@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.barrier import _DEAD, _LIVE, Barrier, Cut, Slot
+from cutlock.barrier import Barrier, Cut, Slot
 from cutlock.buffer import ReplayBuffer
 from cutlock.bundle import contents, verification
 from cutlock.bundle.artifacts import DATA_PLANE, LOADER
+from cutlock.conformance.faults.sections import Unguarded
 from cutlock.controller import restore, save
 from cutlock.errors import (
     BundleCorruptError,
@@ -72,28 +73,13 @@ class Protection:
 # What is taken away.
 
 
-class _Unguarded:
-    """Gives a live section that excludes nobody and waits for nobody."""
-
-    def __init__(self, section: Slot | Cut) -> None:
-        self._section = section
-
-    async def __aenter__(self) -> Slot | Cut:
-        self._section._state = _LIVE
-        return self._section
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._section._end_effects()
-        self._section._state = _DEAD
-
-
 def no_slot(kind: str) -> Callable[[Patch], None]:
     def remove(patch: Patch) -> None:
         guarded = Barrier.mutation
 
         def mutation(barrier: Barrier, wanted: str) -> object:
             if wanted == kind:
-                return _Unguarded(Slot(barrier, kind))
+                return Unguarded(Slot(barrier, kind))
             return guarded(barrier, wanted)
 
         patch.setattr(Barrier, "mutation", mutation)
@@ -102,7 +88,7 @@ def no_slot(kind: str) -> Callable[[Patch], None]:
 
 
 def no_drain(patch: Patch) -> None:
-    patch.setattr(Barrier, "checkpoint", lambda barrier: _Unguarded(Cut(barrier)))
+    patch.setattr(Barrier, "checkpoint", lambda barrier: Unguarded(Cut(barrier)))
 
 
 def no_rollback(patch: Patch) -> None:

@@ -10,13 +10,12 @@ import pytest
 
 from cutlock.alphabet import Action
 from cutlock.records import Phase
-from tests.support.checks import assert_quiet_window, groups_of, trained_per_step
+from tests.support.checks import WINDOW, assert_quiet_window, groups_of, trained_per_step
 from tests.support.mutations import (
     ADMISSION,
     ADVANCE,
     COMMIT,
     MUTATIONS,
-    WINDOW,
     Mutation,
     meet,
     two_stale_groups,

@@ -13,13 +13,12 @@ from cutlock.bundle.verification import verify
 from cutlock.controller.capture import Capture
 from cutlock.errors import InventoryError
 from cutlock.records import Phase
-from tests.support.checks import groups_of
+from tests.support.checks import WINDOW, groups_of
 from tests.support.mutations import (
     EPOCH,
     FAILS,
     SPARES,
     STALE,
-    WINDOW,
     stale_in_flight,
     two_stale_groups,
 )

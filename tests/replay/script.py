@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cutlock.alphabet import Action
 from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.conformance.stepping.moves import SAVE_STOPS
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import NotEnabledError
 from cutlock.tlc.action import ActionCall
@@ -23,22 +24,7 @@ START = (
     Action.RESTORE_CURSOR,
     Action.START_PUMPS,
 )
-SAVE = (
-    Action.REQUEST_CUT,
-    Action.OPEN_CUT,
-    Action.READ_CURSOR,
-    Action.READ_LOADER,
-    Action.READ_SPARE_POOL,
-    Action.READ_INDEX,
-    Action.READ_LEDGER,
-    Action.SAVE_PLANE,
-    Action.CLOSE_CUT,
-    Action.WRITE_POLICY,
-    Action.WRITE_SIDECARS,
-    Action.WRITE_MANIFEST,
-    Action.PUBLISH_BUNDLE,
-    Action.PRUNE_BUNDLES,
-)
+SAVE = (Action.REQUEST_CUT, *SAVE_STOPS, Action.PRUNE_BUNDLES)
 OF_A_GROUP = (
     Action.ABORT_STALE,
     Action.LAUNCH_GROUP,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cutlock.alphabet import Action
+from cutlock.conformance.faults import named_fault
 from cutlock.controller.state import Permits
 from cutlock.errors import DivergenceError
 from tests.replay.script import Script
@@ -39,3 +40,11 @@ def test_a_selection_that_a_restore_forgets_is_missed(ram_path: Path) -> None:
         incarnation.controller._state.next_selection = 0
         with pytest.raises(DivergenceError, match="the next selection is of step 0, not of 2"):
             script.to(Action.RESERVE_BATCH)
+
+
+def test_a_cut_that_is_entered_too_early_is_noticed(ram_path: Path) -> None:
+    fault = named_fault("commit_without_slot")
+    with fault.protection.applied(), Script(ram_path / "run") as script:
+        script.start().to(Action.SYNC_WEIGHTS).to(Action.BEGIN_COMMIT)
+        with pytest.raises(DivergenceError, match=r"the cut was entered although .* PutRows"):
+            script.save()

@@ -15,18 +15,17 @@ from cutlock.events import Record
 from cutlock.records import IndexEntry, Snapshot
 from cutlock.workers.base import PromptSet
 
-OF_THE_CUT = frozenset(
-    {
-        Action.OPEN_CUT,
-        Action.READ_CURSOR,
-        Action.READ_LOADER,
-        Action.READ_SPARE_POOL,
-        Action.READ_INDEX,
-        Action.READ_LEDGER,
-        Action.SAVE_PLANE,
-        Action.CLOSE_CUT,
-    }
+WINDOW = (
+    Action.OPEN_CUT,
+    Action.READ_CURSOR,
+    Action.READ_LOADER,
+    Action.READ_SPARE_POOL,
+    Action.READ_INDEX,
+    Action.READ_LEDGER,
+    Action.SAVE_PLANE,
+    Action.CLOSE_CUT,
 )
+"""The stop points inside the exclusive window, in order."""
 
 OUTSIDE_EVERY_SLOT = frozenset({Action.OPEN_GATE, Action.LAUNCH_GROUP, Action.FAIL_GROUP})
 """Actions that move no prompt and so may fall into an exclusive window."""
@@ -133,7 +132,7 @@ def assert_quiet_window(records: Sequence[Record]) -> None:
         (r.seq for r in records if r.action == Action.CLOSE_CUT and r.seq > opened), len(records)
     )
     window = [Action(r.action) for r in records[opened : closed + 1]]
-    foreign = [a for a in window if a not in OF_THE_CUT and a not in OUTSIDE_EVERY_SLOT]
+    foreign = [a for a in window if a not in WINDOW and a not in OUTSIDE_EVERY_SLOT]
     assert not foreign, f"{foreign} inside the exclusive window {window}"
 
 

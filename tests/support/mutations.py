@@ -234,18 +234,6 @@ MUTATIONS = (
     CLEAR,
 )
 
-WINDOW = (
-    Action.OPEN_CUT,
-    Action.READ_CURSOR,
-    Action.READ_LOADER,
-    Action.READ_SPARE_POOL,
-    Action.READ_INDEX,
-    Action.READ_LEDGER,
-    Action.SAVE_PLANE,
-    Action.CLOSE_CUT,
-)
-"""The stop points inside the exclusive window, in order."""
-
 
 async def meet(
     rig: Rig,

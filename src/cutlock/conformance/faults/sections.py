@@ -22,10 +22,10 @@ from cutlock.controller.loader import PromptLoader
 from cutlock.controller.state import RunState
 from cutlock.samplers.base import GatedSampler
 
-__all__ = ["SECTION_FAULTS", "UNDRAINED"]
+__all__ = ["SECTION_FAULTS", "UNDRAINED", "Unguarded"]
 
 
-class _Unguarded:
+class Unguarded:
     """A live slot that excludes nobody and waits for nobody."""
 
     def __init__(self, slot: Slot) -> None:
@@ -45,7 +45,7 @@ def _unslotted(kind: str) -> Switch:
     guarded = Barrier.mutation
 
     def mutation(barrier: Barrier, wanted: str) -> object:
-        return _Unguarded(Slot(barrier, kind)) if wanted == kind else guarded(barrier, wanted)
+        return Unguarded(Slot(barrier, kind)) if wanted == kind else guarded(barrier, wanted)
 
     return Switch(patches=(Patch(Barrier, "mutation", mutation),), unbarred=frozenset({kind}))
 

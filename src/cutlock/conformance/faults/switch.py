@@ -108,6 +108,7 @@ class Switch:
                 unbarred=self.unbarred,
                 prepare=self.prepare,
                 moves=moves,
+                counted=self == Switch(),
             ) as stepper,
         ):
             yield stepper

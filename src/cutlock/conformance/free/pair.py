@@ -25,7 +25,7 @@ from cutlock.conformance.reference.invariants import broken
 from cutlock.conformance.reference.model import Reference
 from cutlock.conformance.reference.state import prompts_of
 from cutlock.conformance.reference.terms import Terms
-from cutlock.conformance.replay.walk import StatesDifferError, gives_up
+from cutlock.conformance.replay.walk import StatesDifferError, gives_up, replay
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConformanceError, DivergenceError, NotEnabledError
@@ -253,13 +253,5 @@ def replay_trace(trace: Counterexample, stepper: Stepper) -> None:
     Raises:
         DivergenceError: code and specification differ, as they did when it was kept.
     """
-    calls = [in_spec(step.action) for step in trace.steps]
-    for number, step in enumerate(trace.steps):
-        move = step.action
-        try:
-            if number:
-                stepper.do(move, gives_up=gives_up(calls, number))
-        except NotEnabledError as error:
-            raise DivergenceError(f"step {number}, {move}: not done: {error}") from error
-        if found := differences(step.state, stepper.state()):
-            raise StatesDifferError(number, move, found)
+    first, *rest = trace.steps
+    replay([(s.action, s.state) for s in rest], stepper, start=first.state, in_spec=in_spec)

@@ -18,13 +18,12 @@ from typing import NamedTuple
 
 import torch
 
-from cutlock.conformance.observation.compare import differences
 from cutlock.conformance.paths.cover import Planned
-from cutlock.conformance.replay.walk import StatesDifferError, gives_up
+from cutlock.conformance.replay.walk import WalkError, replay
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.errors import DivergenceError, NotEnabledError, ToolError
+from cutlock.errors import ToolError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.graph import Graph, Node
 
@@ -163,23 +162,14 @@ def _replay_piece(walks: Sequence[_Walk], bounds: Bounds, folder: Path) -> list[
 def _replay_walk(walk: _Walk, bounds: Bounds, folder: Path, host: PlaneHost | None = None) -> Done:
     """Do one walk to its end or to the first difference, as a run that is then removed."""
     directory = folder / str(walk.number)
-    at = -1
+    (_, first), *rest = walk.steps
+    steps = [(call, None if node is None else node.state) for call, node in rest]
     try:
         with Stepper(bounds, directory, host=host) as stepper:
-            calls = [call for call, _ in walk.steps]
-            for at, (call, node) in enumerate(walk.steps):
-                if at:
-                    stepper.do(call, gives_up=gives_up(calls, at))
-                if node is not None and (found := differences(node.state, stepper.state())):
-                    refusal = stepper.refusal
-                    raise StatesDifferError(at, call, found, str(refusal) if refusal else "")
-    except NotEnabledError as error:
-        text = f"step {at}, {call}: the code does not do it: {error}"
-        return Done(walk.number, at - 1, Diverged(call, (), text))
-    except StatesDifferError as error:
-        return Done(walk.number, at - 1, Diverged(call, tuple(sorted(error.variables)), str(error)))
-    except DivergenceError as error:
-        return Done(walk.number, at - 1, Diverged(call, (), f"step {at}: {error}"))
+            replay(steps, stepper, start=None if first is None else first.state)
+    except WalkError as error:
+        diverged = Diverged(error.call, tuple(sorted(error.variables)), str(error))
+        return Done(walk.number, error.number - 1, diverged)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    return Done(walk.number, at)
+    return Done(walk.number, len(steps))

@@ -14,6 +14,7 @@ from cutlock.conformance.stepping.incarnation import Incarnation
 
 __all__ = ["miscounts"]
 
+_IN_A_SLOT = frozenset({Action.PUT_ROWS, Action.COMMIT_GROUP, Action.RAISE_EPOCH})
 _SELECTED = frozenset({"advantages", "train", "clear", "raise"})
 
 
@@ -22,6 +23,10 @@ def miscounts(incarnation: Incarnation) -> Iterator[str]:
     if incarnation.run is None or incarnation.run.done():
         return
     state, stands = incarnation.controller._state, incarnation.stands
+    # The spec knows a cut only from its first read on; the code has it when it stands before that.
+    inside = [str(action) for action, _ in stands.places if action in _IN_A_SLOT]
+    if inside and stands.at(Action.OPEN_CUT):
+        yield f"the cut was entered although tasks stand before {', '.join(inside)}, in a slot"
     # The pump has the first place of a batch in its hands from before the gate on.
     ahead = stands.at(Action.OPEN_GATE) or stands.at(Action.COMMIT_ADMISSION)
     owed = len(state.buffer.ready()) + incarnation.rollouts.in_flight + ahead
