@@ -74,6 +74,34 @@ def test_a_commit_that_fails_or_is_cancelled_is_tried_again_or_given_up(
 _AFTERWARDS = {Action.LAUNCH_GROUP, Action.DROP_GROUP, Action.SUBSTITUTE_GROUP}
 
 
+@pytest.mark.parametrize("sampler", ["ready_first", "in_order"])
+def test_a_loss_is_credited_to_no_step_that_has_passed(ram_path: Path, sampler: str) -> None:
+    bounds = Bounds(batches=3, per_epoch=3, sampler=sampler, window=1, max_failures=1)
+    with Run(ram_path, bounds) as run:
+        lost = (1, 1) if sampler == "ready_first" else (2, 1)
+        while (chosen := next(iter(selections(run)), None)) is None:
+            run.pair.do(next(c for c in run.pair.options() if spares(c, lost)))
+        run.pair.do(chosen)
+        run.pair.do(run.choose(Action.FAIL_GROUP, lambda c: is_of(c, lost)), gives_up=True)
+        run.pair.do(run.choose(Action.DROP_GROUP, lambda c: is_of(c, lost)))
+        assert {step: n for step, n in run.pair.state.short.items() if n} == {1: 1}
+        run.to(Action.END_RUN)
+        assert sum(run.pair.state.trained.values()) == 2
+
+
+def selections(run: Run) -> list[ActionCall]:
+    return [c for c in run.pair.options() if c.name == Action.SELECT_GROUPS]
+
+
+def is_of(call: ActionCall, group: object) -> bool:
+    return call.arguments.get("group") == group
+
+
+def spares(call: ActionCall, group: object) -> bool:
+    """Whether the move leaves that group in generation."""
+    return call.name not in NEVER and not (call.name == Action.BEGIN_COMMIT and is_of(call, group))
+
+
 def test_what_the_spec_does_not_allow_is_refused(ram_path: Path) -> None:
     with Run(ram_path) as run:
         run.to(Action.COMMIT_GROUP)
