@@ -120,7 +120,7 @@ def a_failed_save_counts_as_done(patch: pytest.MonkeyPatch) -> None:
 
 FOUND_BY: dict[Spoil, str] = {
     commit_keeps_the_ledger_record: r"led\[",
-    commit_is_outside_every_slot: "OpenCut was done",
+    commit_is_outside_every_slot: r"RequestCut\(\): the cut was entered although tasks stand",
     cursor_is_restored_one_too_low: "RestoreCursor.*\n  cursor: ",
     shortfall_is_not_restored: r"RestoreLedger.*\n  short\[",
     loader_starts_again_after_a_restore: "RestoreCursor.*\n  (epoch|pos): ",
