@@ -93,7 +93,7 @@ class _Section:
     def __init__(self, barrier: Barrier) -> None:
         self._barrier = barrier
         self._state = _NEW
-        self._effects: set[asyncio.Future[Any]] | None = None
+        self._effects: list[asyncio.Future[Any]] = []
 
     @property
     def alive(self) -> bool:
@@ -114,10 +114,7 @@ class _Section:
         if self._state != _LIVE:
             raise DeadSectionError(f"{self!r} runs no more effects; enter a new one")
         future = asyncio.ensure_future(effect)
-        if self._effects is None:
-            self._effects = set()
-        self._effects.add(future)
-        future.add_done_callback(self._effects.discard)
+        self._effects.append(future)
         cancelled = await _until_done(future)
         if cancelled is not None:
             raise cancelled from None if future.cancelled() else future.exception()
@@ -125,7 +122,7 @@ class _Section:
 
     async def _end_effects(self) -> asyncio.CancelledError | None:
         cancelled = None
-        while running := [effect for effect in self._effects or () if not effect.done()]:
+        while running := [effect for effect in self._effects if not effect.done()]:
             cancelled = await _until_done(running[0]) or cancelled
         return cancelled
 
@@ -139,7 +136,7 @@ class _Section:
     def _leave_context(self) -> None:
         self._state = _DEAD
         held = _held.get()
-        _held.set(() if held == (self,) else tuple(s for s in held if s is not self))
+        _held.set(tuple(section for section in held if section is not self))
 
 
 _NEW, _WAITING, _LIVE, _DEAD = range(4)
@@ -184,8 +181,7 @@ class Slot(_Section):
             waited = await barrier._wait(self)
             kind.waited += 1
             kind.waited_sum += waited
-            if waited > kind.waited_max:
-                kind.waited_max = waited
+            kind.waited_max = max(kind.waited_max, waited)
         kind.entered += 1
         self._enter_context()
         return self
@@ -196,7 +192,7 @@ class Slot(_Section):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        cancelled = await self._end_effects() if self._effects else None
+        cancelled = await self._end_effects()
         self._leave_context()
         barrier = self._barrier
         barrier._slots -= 1
@@ -216,8 +212,8 @@ class Cut(_Section):
     def __init__(self, barrier: Barrier) -> None:
         super().__init__(barrier)
         self.timing = CutTiming(0.0)
-        self._entered_at = 0.0
-        self._left_at = 0.0
+        self._entered_at: float
+        self._left_at: float
 
     def __repr__(self) -> str:
         return f"<{_STATES[self._state]} cut>"
@@ -249,7 +245,7 @@ class Cut(_Section):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        cancelled = await self._end_effects() if self._effects else None
+        cancelled = await self._end_effects()
         self._leave_context()
         barrier = self._barrier
         self._left_at = barrier._clock()
@@ -313,8 +309,7 @@ class Barrier:
         try:
             await watcher
         finally:
-            if watcher in self._cut_watchers:
-                self._cut_watchers.remove(watcher)
+            self._cut_watchers.remove(watcher)
 
     def require_slot(self, slot: Slot) -> None:
         """Raise unless `slot` is a live slot of this barrier."""

@@ -30,10 +30,10 @@ from cutlock.controller.config import RunConfig, load_config
 from cutlock.controller.core import RunReport, Status
 from cutlock.controller.kill_plan import KillPlan
 from cutlock.controller.local import build_local
-from cutlock.controller.restore import ResumePlan, verify_for_resume
+from cutlock.controller.restore import ResumePlan, verify_for_resume, with_way_out
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.demo import DEMO_CONFIG, DemoReport, run_demo
-from cutlock.errors import BundleNotFoundError, ConfigError, CutlockError
+from cutlock.errors import BundleCorruptError, BundleNotFoundError, ConfigError, CutlockError
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.report.terminal import Progress, key_values, table
 from cutlock.samplers import SAMPLER_NAMES
@@ -240,9 +240,13 @@ def inspect(bundle: Path, json_path: Path | None) -> None:
         raise BundleNotFoundError(
             f"{bundle} is no bundle, it has no {MANIFEST}; give the path of a step_N directory"
         )
-    verified = verify(bundle.absolute())
-    info = read_training_info(verified)
-    cut = decode_cut(verified)
+    path = bundle.absolute()
+    try:
+        verified = verify(path)
+        info = read_training_info(verified)
+        cut = decode_cut(verified)
+    except BundleCorruptError as error:
+        raise with_way_out(error, path) from error
     values: list[tuple[str, object]] = [
         ("run", info.run_id),
         ("sequence", verified.manifest.sequence),
@@ -299,7 +303,7 @@ def _bundle_of(directory: RunDirectory, name: str | None) -> Path:
                 "start it again with `cutlock run` and a new directory"
             )
         for debris in found.debris:
-            if debris.kind is DebrisKind.BROKEN:
+            if debris.kind in {DebrisKind.BROKEN, DebrisKind.FOREIGN, DebrisKind.UNPUBLISHED}:
                 _say("warning", f"passing over {debris}")
         return latest(root, directory.facts().run_id)
     wanted = Path(name)
@@ -395,6 +399,7 @@ def _status_line(status: Status) -> str:
     if status.waiting_for:
         parts.append(f"waiting for {status.waiting_for}")
     parts += [f"STALL: {stall.message}" for stall in status.stalls[-1:]]
+    parts += [f"SAVE OF STEP {save.step} FAILED: {save.error}" for save in status.failed_saves[-1:]]
     return ", ".join(parts)
 
 
@@ -418,6 +423,8 @@ def _print_report(report: RunReport) -> None:
         ]
         columns = ("bundle", "groups", "drain ms", "exclusive ms", "rest ms")
         _console.print(table("Saves", columns, rows))
+    for save in report.failed_saves:
+        _say("warning", f"the save of step {save.step} failed: {save.error}")
 
 
 def _print_audit(found: Audit) -> None:

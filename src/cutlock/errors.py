@@ -29,8 +29,10 @@ __all__ = [
     "InvariantError",
     "InventoryError",
     "MisuseError",
+    "NoWorkerError",
     "NotEnabledError",
     "PlaneError",
+    "PlaneLostError",
     "PlaneTimeoutError",
     "PlaneTouchedError",
     "ReentryError",
@@ -41,6 +43,7 @@ __all__ = [
     "ToolError",
     "ToolMissingError",
     "WorkerError",
+    "WorkerLostError",
     "WorkerTimeoutError",
 ]
 
@@ -97,6 +100,10 @@ class PlaneTimeoutError(PlaneError):
     """A call to the data plane did not end within its limit."""
 
 
+class PlaneLostError(PlaneError):
+    """A part of the data plane is dead or hangs; no later call of this client is begun."""
+
+
 class PlaneTouchedError(PlaneError):
     """A restore was asked of a data plane that somebody has already used."""
 
@@ -142,6 +149,14 @@ class WorkerError(CutlockError):
 
 class WorkerTimeoutError(WorkerError):
     """A trainer or generation worker did not answer within its limit."""
+
+
+class WorkerLostError(WorkerError):
+    """A worker has died with what it was doing; another one of its kind can do it."""
+
+
+class NoWorkerError(WorkerError):
+    """No worker is left that could do the work."""
 
 
 class DropBudgetError(CutlockError):

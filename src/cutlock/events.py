@@ -3,11 +3,17 @@
 A log is one NDJSON file per incarnation of the controller. Each record is handed to the
 operating system before `record` returns, so a killed process loses none of them; `sync`
 makes them survive a dead machine, and a save calls it before it publishes.
+
+While the file cannot be written, e.g. on a full disk, records wait in memory, in their order,
+and `sync` fails. A process that dies then leaves a log that ends before it did; no bundle
+refers to what is missing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,46 +101,91 @@ class MemoryLog(_Log):
 
 
 class EventLog(_Log):
-    """A log in one file, which must not exist yet."""
+    """A log in one file, which must not exist yet, and whose name is durable at once.
+
+    So no later start can take the same number, even if all records of this one are lost.
+    """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        _sync_directory(path.parent)
         self._size = 0
+        self._waiting = b""
+        """Whole lines that could not be written yet."""
+        # A save syncs in a thread of its own, while the pumps record.
+        self._writing = threading.Lock()
         self._encoder = msgspec.json.Encoder()
 
     def sync(self) -> None:
-        """Force the file to disk."""
+        """Force the file to disk.
+
+        Raises:
+            OSError: with the file's name; nothing is lost that was recorded.
+        """
         self._require_open("sync()")
-        os.fsync(self._fd)
+        try:
+            self._write()
+            os.fsync(self._fd)
+        except OSError as error:
+            raise OSError(
+                error.errno, f"the event log cannot be written: {error.strerror}", str(self.path)
+            ) from error
 
     def close(self) -> None:
-        """Force the file to disk and close it; closing twice is no error."""
+        """Force the file to disk and close it; closing twice is no error.
+
+        Raises:
+            OSError: as `sync`; the file is closed all the same.
+        """
         if self._fd >= 0:
-            os.fsync(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+            try:
+                self.sync()
+            finally:
+                os.close(self._fd)
+                self._fd = -1
 
     def _append(self, record: Record) -> None:
         self._require_open(record.action)
         line = self._encoder.encode(record) + b"\n"
+        # Whoever records has just changed something, which an error would leave half done.
+        with contextlib.suppress(OSError):
+            self._write(line)
+
+    def _write(self, line: bytes = b"") -> None:
+        """Write what waits and one more line: all of it, or nothing and an error."""
+        with self._writing:
+            self._waiting += line
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        lines = self._waiting
         try:
-            written = os.write(self._fd, line)
-            while written < len(line):
-                written += os.write(self._fd, line[written:])
+            written = 0
+            while written < len(lines):
+                written += os.write(self._fd, lines[written:])
         except OSError:
             # Half a line would spoil the one that follows it.
             os.ftruncate(self._fd, self._size)
             raise
-        self._size += len(line)
+        self._size += len(lines)
+        self._waiting = b""
 
     def _require_open(self, what: str) -> None:
         if self._fd < 0:
             raise MisuseError(
                 f"{what} on the closed log {self.path}; close it after the last record"
             )
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_log(path: Path) -> Iterator[Record]:

@@ -209,13 +209,13 @@ class Ledger:
 
     def _add(self, record: LedgerRecord) -> LedgerRecord:
         self._records[record.group_id] = record
-        if record.phase is Phase.ADMITTED and record.start_weight is not None:
+        if record.start_weight is not None:
             self._in_flight[record.start_weight] += 1
         return record
 
     def _remove(self, group_id: str) -> LedgerRecord:
         record = self._records.pop(group_id)
-        if record.phase is Phase.ADMITTED and record.start_weight is not None:
+        if record.start_weight is not None:
             self._in_flight[record.start_weight] -= 1
             if not self._in_flight[record.start_weight]:
                 del self._in_flight[record.start_weight]

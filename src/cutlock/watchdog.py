@@ -27,9 +27,15 @@ class Progress(msgspec.Struct, frozen=True):
     busy: bool
     """The trainer is training or saving, which has limits of its own."""
     in_flight: int
+    places: int
+    """The most that can be in flight or ready."""
+    given_up: int
+    """Prompts dropped or replaced so far."""
     ready: int
     waiting_for: str
     """In words, what the trainer waits for, e.g. `3 of 4 groups of step 7`."""
+    oldest: tuple[str, ...] = ()
+    """Of the groups in flight, some that were launched first."""
 
 
 class StallReport(msgspec.Struct, frozen=True):
@@ -78,10 +84,19 @@ class StallWatchdog:
 
     def _describe(self, kind: str, seconds: float, progress: Progress) -> str:
         if progress.in_flight:
-            cause = f"{progress.in_flight} rollouts are in flight: a worker is slow or dead"
+            cause = "a worker is slow or dead"
+        elif progress.given_up:
+            cause = "the rollout pump is held up, or the trainer waits for what was given up"
         else:
-            cause = "no rollout is in flight: the rollout pump is held up"
+            cause = "the rollout pump is held up"
+        first = f" ({', '.join(progress.oldest)} first)" if progress.oldest else ""
         return (
             f"{kind} for {seconds:.0f} s (limit {self.limit_s:.0f} s) while the trainer waits "
-            f"for {progress.waiting_for} and {progress.ready} groups are ready; {cause}"
+            f"for {progress.waiting_for} and {progress.ready} groups are ready; "
+            f"{progress.in_flight} of {progress.places} rollouts are in flight{first}, "
+            f"{_prompts(progress.given_up)} given up: {cause}"
         )
+
+
+def _prompts(count: int) -> str:
+    return f"{count or 'no'} prompt{'s were' if count > 1 else ' was'}"

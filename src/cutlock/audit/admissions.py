@@ -6,7 +6,7 @@ Promise P3: stamps are given once and in order, and cursor, position and epoch b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cutlock.alphabet import Action
@@ -22,7 +22,8 @@ class Admitted:
     admission: int
     cursor: int
     stamp: int | None
-    start_weight: int
+    start_weight: int | None
+    """None of a substitute under a sampler of the user's own, which alone knows."""
 
 
 class Admissions(Check):
@@ -35,7 +36,8 @@ class Admissions(Check):
         self.loader = (0, 0)
         """Epoch and position."""
         self.given: dict[str, Admitted] = {}
-        """By group; a substitute has what the group had that it stands in for."""
+        """By group; a substitute has what the group had that it stands in for, but its weight."""
+        self._sampler = ""
         self._version = 0
         self._last_stamp = -1
         self._reserved: dict[int, list[str]] = {}
@@ -43,7 +45,7 @@ class Admissions(Check):
 
     def _handle(self) -> Mapping[Action, Handler]:
         return {
-            Action.BEGIN_RUN: lambda a: self._opened.clear(),
+            Action.BEGIN_RUN: self._begin,
             Action.RESERVE_BATCH: self._reserve_served,
             Action.FILL_SPARE_POOL: self._serve,
             Action.DRAIN_SPARE_POOL: self._reserve,
@@ -56,6 +58,10 @@ class Admissions(Check):
             Action.READ_LOADER: self._read_loader,
             Action.RESTORE_CURSOR: lambda a: self._same("cursor", a.cursor, self.cursor),
         }
+
+    def _begin(self, args: Any) -> None:
+        self._sampler = args.sampler
+        self._opened.clear()
 
     def _serve(self, args: Any) -> None:
         self._same("epoch", args.epoch, self.loader[0])
@@ -100,7 +106,10 @@ class Admissions(Check):
     def _substitute(self, args: Any) -> None:
         lost = self.given.get(args.group)
         if lost is not None:
-            self.given[args.substitute] = lost
+            weight = {"windowed": self._version, "custom": None}.get(
+                self._sampler, lost.start_weight
+            )
+            self.given[args.substitute] = replace(lost, start_weight=weight)
 
     def _raise_version(self, args: Any) -> None:
         self._version = args.version

@@ -101,5 +101,6 @@ def _admissions(
         there = (entry.admission_id, entry.dispatch_index, entry.stamp, entry.start_weight)
         logged = given.get(entry.group_id)
         if logged is not None:
-            here = (logged.admission, logged.cursor, logged.stamp, logged.start_weight)
+            weight = entry.start_weight if logged.start_weight is None else logged.start_weight
+            here = (logged.admission, logged.cursor, logged.stamp, weight)
             yield entry.group_id, there, here

@@ -17,7 +17,7 @@ from cutlock.alphabet import ARGUMENTS, Action
 from cutlock.errors import AuditError
 from cutlock.events import read_log
 
-__all__ = ["COMPLETE", "Event", "History", "read_history"]
+__all__ = ["COMPLETE", "Event", "History", "LastBundle", "read_history"]
 
 COMPLETE = frozenset({"exhausted", "max_steps"})
 """Reasons of an end that is not a failure."""
@@ -53,6 +53,19 @@ class Event:
     action: Action
     args: Any
     """The arguments of the action as attributes."""
+
+
+@dataclass(frozen=True)
+class LastBundle:
+    """The last mention of a bundle in the logs."""
+
+    event: Event
+    incarnation: int
+    """Whose log the event is in."""
+    place: int
+    """Of the event in that log, from 0."""
+    saved_by: int
+    """The incarnation that has saved the bundle."""
 
 
 @dataclass(frozen=True)
@@ -126,18 +139,18 @@ class History:
         event = records[length - 1]
         return int(event.args.step) if event.action is Action.OPEN_CUT else None
 
-    def last_bundle(self) -> tuple[str, int, Event] | None:
+    def last_bundle(self) -> LastBundle | None:
         """The bundle that the newest start has published, or else was resumed from.
 
         A start that died before it had read a bundle has changed nothing, so the one before
-        it counts. Returns the name, the incarnation that saved it, and the record.
+        it counts.
         """
         for incarnation in sorted(self.logs, reverse=True):
-            for event in reversed(self.logs[incarnation]):
+            for place, event in reversed([*enumerate(self.logs[incarnation])]):
                 if event.action is Action.PUBLISH_BUNDLE:
-                    return event.args.bundle, incarnation, event
+                    return LastBundle(event, incarnation, place, saved_by=incarnation)
                 if event.action is Action.VERIFY_BUNDLE:
-                    return event.args.bundle, event.args.incarnation, event
+                    return LastBundle(event, incarnation, place, saved_by=event.args.incarnation)
         return None
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "STAMP",
     "TRAINING_INFO",
     "Artifact",
+    "is_part",
     "required",
 ]
 
@@ -54,6 +55,7 @@ class Artifact:
 
 
 _CUT_ID = "cut_id in its header"
+_PART = "its sha256 in training_info.json"
 
 ARTIFACTS = (
     Artifact(
@@ -61,28 +63,28 @@ ARTIFACTS = (
         "trainer state, in files of the trainer's choice",
         "trainer",
         "trainer",
-        "manifest",
+        _PART,
     ),
     Artifact(
         f"{POLICY}/weights.safetensors",
         "weights of the shipped trainer, of the cut's version",
         "trainer",
         "trainer",
-        "manifest",
+        _PART,
     ),
     Artifact(
         f"{POLICY}/optimizer.pt",
         "optimizer state of the shipped trainer, tensors and numbers only",
         "trainer",
         "trainer",
-        "manifest",
+        _PART,
     ),
     Artifact(
         f"{POLICY}/trainer.json",
         "counters of the shipped trainer",
         "trainer",
         "trainer",
-        "manifest",
+        _PART,
     ),
     Artifact(LOADER, "LoaderState: epoch, position, inner state", "save", "restore", _CUT_ID),
     Artifact(RESERVE, "spare pool: occurrences in order", "save", "restore", _CUT_ID),
@@ -105,7 +107,7 @@ ARTIFACTS = (
         "rows, in the store's own files; absent when a save leaves the rows out",
         "data plane",
         "data plane",
-        "the stamp inside it",
+        f"{_PART}; the stamp inside it",
     ),
     Artifact(
         STAMP,
@@ -129,6 +131,14 @@ ARTIFACTS = (
         "its own digest",
     ),
 )
+
+
+def is_part(name: str) -> bool:
+    """Whether trainer or plane write that file: its sha256 in `TRAINING_INFO` binds it to the cut.
+
+    The stamp aside, which carries the cut_id and is written when nothing else is missing.
+    """
+    return name != STAMP and name.startswith((f"{POLICY}/", f"{DATA_PLANE}/"))
 
 
 def required(*, rows: bool) -> tuple[str, ...]:

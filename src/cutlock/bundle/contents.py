@@ -19,9 +19,11 @@ from cutlock.bundle.artifacts import (
     INDEX,
     LEDGER,
     LOADER,
+    MANIFEST,
     RESERVE,
     STAMP,
     TRAINING_INFO,
+    is_part,
 )
 from cutlock.bundle.consistency import problems
 from cutlock.bundle.strict import corrupt, decode_json, decode_msgpack
@@ -94,6 +96,8 @@ class TrainingInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Whether `data_plane/` holds the rows of the index."""
     plane: PlaneInfo | None
     """The store of the rows; None without rows."""
+    parts: dict[str, str]
+    """sha256 by name of the files of trainer and plane: they carry no cut_id of their own."""
     config: dict[str, Any]
     config_digest: str
     """`digest_of(config)`."""
@@ -137,7 +141,7 @@ def encode_sidecars(cut: Snapshot) -> dict[str, bytes]:
 
 def encode_training_info(info: TrainingInfo) -> bytes:
     """The bytes of `training_info.json`."""
-    return msgspec.json.format(msgspec.json.encode(info, order="sorted"), indent=2) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(info, order="sorted")) + b"\n"
 
 
 def plane_stamp(cut: Snapshot, sidecars: Mapping[str, bytes], plane: PlaneInfo) -> PlaneStamp:
@@ -171,6 +175,12 @@ def read_training_info(bundle: VerifiedBundle) -> TrainingInfo:
         config_digest=(digest_of(info.config), info.config_digest),
         rows=(DATA_PLANE in bundle, info.rows),
     )
+    parts = {f.name: f.sha256 for f in bundle.manifest.files if is_part(f.name)}
+    for name in sorted(parts.keys() | info.parts.keys()):
+        if (saved := info.parts.get(name)) != (found := parts.get(name)):
+            raise corrupt(
+                bundle.path, name, f"sha256 {saved} in {TRAINING_INFO}, {found} in {MANIFEST}"
+            )
     return info
 
 

@@ -7,6 +7,7 @@ forgets what was not synced, or fails at a chosen operation.
 from __future__ import annotations
 
 import enum
+import errno
 import hashlib
 import os
 import stat
@@ -26,7 +27,9 @@ __all__ = [
     "Kind",
     "RealFileSystem",
     "Tree",
+    "bounded",
     "digest_file",
+    "make_durable_directory",
     "remove_tree",
     "saving",
     "walk",
@@ -75,7 +78,7 @@ class FileSystem(Protocol):
         ...
 
     def read_chunks(self, path: Path) -> Iterator[bytes]:
-        """The content of a file in pieces of `CHUNK` bytes; refuses a link."""
+        """The content of a file in pieces of `CHUNK` bytes; refuses a link or special file."""
         ...
 
     def sync_file(self, path: Path) -> None:
@@ -87,7 +90,7 @@ class FileSystem(Protocol):
         ...
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename a directory in one step; fails if `new` has content."""
+        """Rename a file or directory in one step; fails if `new` is a directory with content."""
         ...
 
     def remove_file(self, path: Path) -> None:
@@ -128,8 +131,11 @@ class RealFileSystem:
 
     def read_chunks(self, path: Path) -> Iterator[bytes]:
         """Read in pieces."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
+        # Without O_NONBLOCK the opening of a pipe would wait for a writer.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", str(path))
             while chunk := file.read(CHUNK):
                 yield chunk
 
@@ -142,7 +148,7 @@ class RealFileSystem:
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def rename(self, old: Path, new: Path) -> None:
-        """`rename`, which replaces an empty directory at most."""
+        """`rename`, which replaces a file or an empty directory at most."""
         os.rename(old, new)
 
     def remove_file(self, path: Path) -> None:
@@ -198,13 +204,37 @@ def walk(fs: FileSystem, root: Path) -> Tree:
     return tree
 
 
-def digest_file(fs: FileSystem, path: Path) -> tuple[int, str]:
-    """Size in bytes and sha256 hex of a file, read in pieces."""
+def bounded(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
+    """The pieces of a file up to the one that goes past `limit` bytes, which is the last.
+
+    A file that should be small may be a terabyte; it shows when it is longer than it should.
+    """
+    size = 0
+    for chunk in chunks:
+        yield chunk
+        size += len(chunk)
+        if size > limit:
+            return
+
+
+def digest_file(fs: FileSystem, path: Path, limit: int | None = None) -> tuple[int, str]:
+    """Size in bytes and sha256 hex of a file, read in pieces; of its start if it is `bounded`."""
     size, digest = 0, hashlib.sha256()
-    for chunk in fs.read_chunks(path):
+    chunks = fs.read_chunks(path)
+    for chunk in chunks if limit is None else bounded(chunks, limit):
         size += len(chunk)
         digest.update(chunk)
     return size, digest.hexdigest()
+
+
+def make_durable_directory(fs: FileSystem, path: Path) -> None:
+    """Make a directory, and those above it, unless they are there; all their names last."""
+    if fs.kind(path.parent) is None:
+        make_durable_directory(fs, path.parent)
+    if fs.kind(path) is None:
+        fs.make_directory(path)
+    # Even if somebody else made it: a file is no more durable than the names above it.
+    fs.sync_directory(path.parent)
 
 
 def remove_tree(fs: FileSystem, path: Path) -> None:

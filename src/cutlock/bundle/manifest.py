@@ -11,9 +11,19 @@ from cutlock.bundle.artifacts import MANIFEST
 from cutlock.bundle.strict import corrupt, decode_json
 from cutlock.records import digest_of
 
-__all__ = ["SCHEMA", "FileRecord", "Manifest", "decode_manifest", "encode_manifest"]
+__all__ = [
+    "LONGEST",
+    "SCHEMA",
+    "FileRecord",
+    "Manifest",
+    "decode_manifest",
+    "encode_manifest",
+]
 
 SCHEMA = 1
+
+LONGEST = 64 * 1024 * 1024
+"""Bytes of the longest manifest that is read: some 400,000 files."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]

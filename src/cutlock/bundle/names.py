@@ -14,7 +14,7 @@ class Place(enum.StrEnum):
     PUBLISHED = ""
     """`step_N`: the only resolvable name."""
     TEMPORARY = "tmp_"
-    """`tmp_step_N`: being written, or left by a save that died."""
+    """`tmp_step_N`: being written, or left by a save that died; `tmp_step_N.2` the second try."""
     TRASH = "trash_"
     """`trash_step_N`: being removed."""
     ABANDONED = "abandoned_"
@@ -36,6 +36,6 @@ def parse_name(name: str) -> tuple[Place, int] | None:
     if match is None:
         return None
     place, step = Place(match[1]), int(match[2])
-    if "." in name and place is not Place.ABANDONED:
+    if "." in name and place not in {Place.ABANDONED, Place.TEMPORARY}:
         return None
     return place, step

@@ -30,6 +30,7 @@ __all__ = [
     "reclaim",
     "scan",
     "set_aside",
+    "settle",
 ]
 
 
@@ -140,6 +141,19 @@ def latest(root: Path, run_id: str | None = None, fs: FileSystem = REAL) -> Path
     )
 
 
+def settle(root: Path, fs: FileSystem = REAL) -> None:
+    """Make the names in a run directory durable, before anything relies on them.
+
+    A process that was killed may have renamed a bundle and not synced the name any more: it
+    is there for the next process, and gone after a power loss.
+
+    Raises:
+        SaveError: the operating system refused.
+    """
+    with saving(f"syncing {root}"):
+        fs.sync_directory(root)
+
+
 def reclaim(found: Scan, fs: FileSystem = REAL) -> tuple[Path, ...]:
     """Remove what dead saves and dead removals left; return the removed paths.
 
@@ -150,6 +164,9 @@ def reclaim(found: Scan, fs: FileSystem = REAL) -> tuple[Path, ...]:
     """
     removable = {DebrisKind.UNPUBLISHED, DebrisKind.TRASH}
     paths = tuple(debris.path for debris in found.debris if debris.kind in removable)
+    if paths:
+        # Their names may not be durable yet; see `_remove_bundle`.
+        settle(found.root, fs)
     with saving(f"reclaiming debris in {found.root}"):
         for path in paths:
             remove_tree(fs, path)
@@ -203,12 +220,12 @@ def set_aside(
     """
     newer = [b for b in scan(root, run_id, fs).bundles if b.manifest.sequence > newer_than]
     with saving(f"setting bundles of {root} aside"):
-        moved = tuple(abandon_name(root, bundle.manifest.step, fs) for bundle in newer)
-        for bundle, path in zip(newer, moved, strict=True):
-            fs.rename(bundle.path, path)
-        if moved:
+        moves = {b.path: abandon_name(root, b.manifest.step, fs) for b in newer}
+        for old, new in moves.items():
+            fs.rename(old, new)
+        if moves:
             fs.sync_directory(root)
-    return moved
+    return tuple(moves.values())
 
 
 def abandon_name(root: Path, step: int, fs: FileSystem) -> Path:

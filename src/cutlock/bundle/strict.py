@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]+)\]")
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`")
+_UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
+"""What decoding raises, over nesting and numbers without end too."""
 
 
 class _Schema(msgspec.Struct):
@@ -25,8 +27,10 @@ class _Schema(msgspec.Struct):
 
 def corrupt(bundle: Path, file: str, what: str) -> BundleCorruptError:
     """The error for a file that cannot be trusted, with the way out."""
+    # A name from the disk may hold anything, also what would move the cursor of a terminal.
+    name = file if file.isprintable() else ascii(file)
     return BundleCorruptError(
-        f"{bundle}: {file}: {what}; do not mend it by hand, resume from an older bundle",
+        f"{bundle}: {name}: {what}; do not mend it by hand, resume from an older bundle",
         bundle,
     )
 
@@ -62,17 +66,17 @@ def _decode(
         decoded: T = decoder(data, type=kind)
     except msgspec.ValidationError as error:
         raise corrupt(bundle, file, _explain(error, decoder, data)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _UNDECODABLE as error:
         raise corrupt(bundle, file, f"cannot be decoded: {error}") from error
     return decoded
 
 
 def _explain(error: msgspec.ValidationError, decoder: Callable[..., Any], data: bytes) -> str:
     message, _, path = str(error).partition(" - at `")
-    path = path.rstrip("`").removeprefix("$")
+    path = path.removesuffix("`").removeprefix("$")
     try:
         value = decoder(data)
-    except msgspec.DecodeError as malformed:
+    except _UNDECODABLE as malformed:
         return f"{message}, and cannot be decoded: {malformed}"
     for name, index in _STEP.findall(path):
         try:
@@ -81,7 +85,7 @@ def _explain(error: msgspec.ValidationError, decoder: Callable[..., Any], data: 
             break
     if (unknown := _UNKNOWN_FIELD.search(message)) and isinstance(value, dict):
         value = value.get(unknown[1])
-    return f"{message} at {path.lstrip('.') or 'the top'}, found {_shorten(value)}"
+    return f"{message} at {path.removeprefix('.') or 'the top'}, found {_shorten(value)}"
 
 
 def _shorten(value: object) -> str:

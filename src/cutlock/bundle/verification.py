@@ -9,8 +9,8 @@ import hashlib
 from pathlib import Path
 
 from cutlock.bundle.artifacts import DATA_PLANE, MANIFEST, required
-from cutlock.bundle.files import REAL, FileSystem, Kind, digest_file, walk
-from cutlock.bundle.manifest import FileRecord, Manifest, decode_manifest
+from cutlock.bundle.files import REAL, FileSystem, Kind, bounded, digest_file, walk
+from cutlock.bundle.manifest import LONGEST, FileRecord, Manifest, decode_manifest
 from cutlock.bundle.names import Place, parse_name
 from cutlock.bundle.strict import corrupt
 from cutlock.errors import BundleNotFoundError, MisuseError
@@ -49,7 +49,7 @@ class VerifiedBundle:
         if record is None:
             raise corrupt(self.path, name, "is no file of this bundle's manifest")
         try:
-            data = b"".join(self._fs.read_chunks(self.path / name))
+            data = b"".join(bounded(self._fs.read_chunks(self.path / name), record.size))
         except OSError as error:
             raise corrupt(self.path, name, f"cannot be read any more: {error}") from error
         _compare(self.path, record, len(data), hashlib.sha256(data).hexdigest())
@@ -75,17 +75,19 @@ def read_manifest(path: Path, fs: FileSystem = REAL) -> Manifest:
         BundleCorruptError: `path` is no directory, or its manifest is absent, altered, or
             of another step than the directory's name.
     """
-    if (kind := fs.kind(path)) is None:
-        raise BundleNotFoundError(f"{path} does not exist; give the path of a step_N directory")
-    if kind is not Kind.DIRECTORY:
-        raise corrupt(path, ".", f"a directory was expected, a {kind.value} was found")
-    if (kind := fs.kind(path / MANIFEST)) is not Kind.FILE:
-        found = "nothing" if kind is None else f"a {kind.value}"
-        raise corrupt(path, MANIFEST, f"a file was expected, {found} was found")
     try:
-        data = b"".join(fs.read_chunks(path / MANIFEST))
+        if (kind := fs.kind(path)) is None:
+            raise BundleNotFoundError(f"{path} does not exist; give the path of a step_N directory")
+        if kind is not Kind.DIRECTORY:
+            raise corrupt(path, ".", f"a directory was expected, a {kind.value} was found")
+        if (kind := fs.kind(path / MANIFEST)) is not Kind.FILE:
+            found = "nothing" if kind is None else f"a {kind.value}"
+            raise corrupt(path, MANIFEST, f"a file was expected, {found} was found")
+        data = b"".join(bounded(fs.read_chunks(path / MANIFEST), LONGEST))
     except OSError as error:
         raise corrupt(path, MANIFEST, f"cannot be read: {error}") from error
+    if len(data) > LONGEST:
+        raise corrupt(path, MANIFEST, f"at most {LONGEST} bytes expected, more found")
     manifest = decode_manifest(data, path)
     parsed = parse_name(path.name)
     if parsed is not None and parsed[1] != manifest.step:
@@ -117,7 +119,8 @@ def verify(path: Path, fs: FileSystem = REAL) -> VerifiedBundle:
     if tree.others:
         raise corrupt(path, tree.others[0], "a link or special file, of which a bundle has none")
     for name in sorted(listed.difference(tree.files)):
-        raise corrupt(path, name, "is in the manifest, and missing on disk")
+        found = "a directory" if name in tree.directories else "missing"
+        raise corrupt(path, name, f"is a file in the manifest, and {found} on disk")
     for name in sorted(set(tree.files) - listed - {MANIFEST}):
         raise corrupt(path, name, "is on disk, and not in the manifest")
     for name in sorted(set(tree.directories) - _parents(listed)):
@@ -128,7 +131,7 @@ def verify(path: Path, fs: FileSystem = REAL) -> VerifiedBundle:
             raise corrupt(path, name, "is required, and not in the manifest")
     for record in manifest.files:
         try:
-            size, sha256 = digest_file(fs, path / record.name)
+            size, sha256 = digest_file(fs, path / record.name, limit=record.size)
         except OSError as error:
             raise corrupt(path, record.name, f"cannot be read: {error}") from error
         _compare(path, record, size, sha256)
@@ -137,7 +140,8 @@ def verify(path: Path, fs: FileSystem = REAL) -> VerifiedBundle:
 
 def _compare(path: Path, record: FileRecord, size: int, sha256: str) -> None:
     if size != record.size:
-        raise corrupt(path, record.name, f"{record.size} bytes expected, {size} found")
+        found = size if size < record.size else "more"
+        raise corrupt(path, record.name, f"{record.size} bytes expected, {found} found")
     if sha256 != record.sha256:
         raise corrupt(path, record.name, f"sha256 {record.sha256} expected, {sha256} found")
 

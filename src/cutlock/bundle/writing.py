@@ -8,12 +8,31 @@ Source: spec actions `WriteSidecars`, `WriteManifest`, `PublishBundle`; design, 
 from __future__ import annotations
 
 import enum
+import hashlib
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from cutlock.bundle.artifacts import DATA_PLANE, MANIFEST, POLICY, SIDECARS, TRAINING_INFO, required
-from cutlock.bundle.files import REAL, FileSystem, Kind, digest_file, remove_tree, saving, walk
+from cutlock.bundle.artifacts import (
+    DATA_PLANE,
+    MANIFEST,
+    POLICY,
+    SIDECARS,
+    TRAINING_INFO,
+    is_part,
+    required,
+)
+from cutlock.bundle.files import (
+    REAL,
+    FileSystem,
+    Kind,
+    digest_file,
+    make_durable_directory,
+    remove_tree,
+    saving,
+    walk,
+)
 from cutlock.bundle.manifest import FileRecord, Manifest, encode_manifest
 from cutlock.bundle.names import Place, directory_name
 from cutlock.bundle.publication import abandon_name, scan
@@ -43,34 +62,50 @@ class BundleWriter:
     After any failure only `abandon` is left. One writer at a time in one run directory.
     """
 
-    def __init__(self, root: Path, run_id: str, step: int, fs: FileSystem) -> None:
+    def __init__(self, root: Path, run_id: str, step: int, fs: FileSystem, attempt: int) -> None:
         """Called by `begin` only; touches nothing."""
         self._fs = fs
         self._root = root
         self._run_id = run_id
         self._step = step
         self._state = _State.OPEN
-        self._sealed = b""
-        self._sequence = 0
-        self.path = root / directory_name(Place.TEMPORARY, step)
+        self._revoked = False
+        self._named = False
+        """Whether the bundle has its final name, published or not."""
+        self._outcome = threading.Lock()
+        """Held while it is settled whether the bundle is published or revoked."""
+        self._sealed: bytes
+        self._sequence: int
+        self._parts: dict[str, FileRecord] = {}
+        self._info_sha256 = ""
+        """Of `training_info.json`, which is written last, and says which cut it is of."""
+        self.path = root / directory_name(Place.TEMPORARY, step, attempt)
         """Where the parts are written until the bundle is published."""
-        self.reclaimed: tuple[Path, ...] = ()
+        self.final = root / directory_name(Place.PUBLISHED, step)
+        """Where the bundle is when it is published."""
+        self.reclaimed: tuple[Path, ...]
         """What was in the way: a dead save's directory (removed), a broken bundle (renamed)."""
 
     @classmethod
-    def begin(cls, root: Path, run_id: str, step: int, fs: FileSystem = REAL) -> BundleWriter:
+    def begin(
+        cls, root: Path, run_id: str, step: int, fs: FileSystem = REAL, *, attempt: int = 1
+    ) -> BundleWriter:
         """Make an empty `tmp_step_N/`, and `root` too if it is missing.
 
         What a dead save of the same step left is removed first. A `step_N/` without a valid
         manifest, which nobody can resume from, is renamed to `abandoned_step_N/`.
 
+        Args:
+            attempt: number of the attempt of this process at this step. Each has a directory
+                of its own: whoever was too late in an earlier one may still write there.
+
         Raises:
             BundleExistsError: that step is published.
             SaveError: the operating system refused.
         """
-        writer = cls(root, run_id, step, fs)
+        writer = cls(root, run_id, step, fs, attempt)
         with saving(f"beginning {writer.path}"):
-            _make_durable_directory(root, fs)
+            make_durable_directory(fs, root)
             writer.reclaimed = writer._clear_the_way()
             fs.make_directory(writer.path)
         return writer
@@ -87,6 +122,8 @@ class BundleWriter:
             raise MisuseError(f"{name!r} is no file that the save writes; it writes {known}")
         with self._stage("write", _State.OPEN, _State.OPEN):
             self._fs.write_file(self.path / name, data)
+            if name == TRAINING_INFO:
+                self._info_sha256 = hashlib.sha256(data).hexdigest()
 
     def directory(self, name: str) -> Path:
         """Make the directory of a part that somebody else writes: `policy` or `data_plane`.
@@ -104,6 +141,19 @@ class BundleWriter:
             if self._fs.kind(path) is not Kind.DIRECTORY:
                 self._fs.make_directory(path)
         return path
+
+    def digest_parts(self) -> dict[str, str]:
+        """sha256 by name of what trainer and plane have written, when both have ended.
+
+        The files are read once: `seal` lists what was found here.
+
+        Raises:
+            SaveError: the operating system refused.
+        """
+        with self._stage("digest_parts", _State.OPEN, _State.OPEN):
+            names = [name for name in walk(self._fs, self.path).files if is_part(name)]
+            self._parts = {name: self._record(name) for name in names}
+        return {name: record.sha256 for name, record in self._parts.items()}
 
     def seal(self, cut_id: str, *, rows: bool, parts: Iterable[str] = ()) -> Manifest:
         """Check that all is there, make it durable, and write the manifest last.
@@ -141,23 +191,39 @@ class BundleWriter:
             SaveError: another save has taken the directory or has published since the seal,
                 or the operating system refused; the bundle is not resolvable then.
         """
-        final = self._root / directory_name(Place.PUBLISHED, self._step)
+        final = self.final
         with self._stage("publish", _State.SEALED, _State.PUBLISHED):
             if self._fs.kind(final) is not None:
                 raise _exists(final)
             self._require_unrivalled()
             self._fs.rename(self.path, final)
+            self._named = True
             try:
                 self._fs.sync_directory(self._root)
-            except OSError:
-                # A failed save must not be found by the next start as if it had succeeded.
+                with self._outcome:
+                    self._require_wanted("publish")
+                    self._state = _State.PUBLISHED
+            except (OSError, SaveError):
                 with suppress(OSError):
-                    self._fs.rename(final, self.path)
+                    self._take_back()
+                    if self._revoked:
+                        # Whoever gave it up has removed all there was, and looks no more.
+                        remove_tree(self._fs, self.path)
                 raise
         return final
 
+    def revoke(self) -> bool:
+        """Give up a save that another thread may still be at; False if it is published already.
+
+        Returns at once. After True nothing is begun any more, and what is under way publishes
+        nothing: `abandon` is left.
+        """
+        with self._outcome:
+            self._revoked = self._state is not _State.PUBLISHED
+            return self._revoked
+
     def abandon(self) -> None:
-        """Remove what was written; the second call does nothing.
+        """Remove what was written; a second call does nothing, or tries again what failed.
 
         Raises:
             MisuseError: the bundle is published.
@@ -166,9 +232,19 @@ class BundleWriter:
         if self._state is _State.PUBLISHED:
             raise MisuseError(f"{self.path.name} is published; prune removes published bundles")
         if self._state is not _State.ABANDONED:
-            self._state = _State.ABANDONED
+            self._state = _State.FAILED
             with saving(f"abandoning {self.path}"):
+                self._take_back()
                 remove_tree(self._fs, self.path)
+            self._state = _State.ABANDONED
+
+    def _take_back(self) -> None:
+        """Of a save that failed: it must not be found by the next start as if it had succeeded."""
+        if self._named:
+            self._fs.rename(self.final, self.path)
+            self._named = False
+            # Else a power loss could bring back the published name with files missing.
+            self._fs.sync_directory(self._root)
 
     @contextmanager
     def _stage(self, call: str, needed: _State, then: _State) -> Iterator[None]:
@@ -178,10 +254,15 @@ class BundleWriter:
                 f"{needed.value}; the order is begin, write, seal, publish, once each, and "
                 "abandon after a failure"
             )
+        self._require_wanted(call)
         self._state = _State.FAILED
         with saving(f"{call} of {self.path}"):
             yield
         self._state = then
+
+    def _require_wanted(self, call: str) -> None:
+        if self._revoked:
+            raise SaveError(f"{call} of {self.path} came too late: the save was given up")
 
     def _clear_the_way(self) -> tuple[Path, ...]:
         fs, moved = self._fs, []
@@ -210,30 +291,37 @@ class BundleWriter:
                 raise self._refuse(name, "is an empty directory, which a manifest cannot list")
         records = []
         for name in tree.files:
-            size, sha256 = digest_file(fs, self.path / name)
+            records.append(self._parts.get(name) or self._record(name))
             fs.sync_file(self.path / name)
-            records.append(FileRecord(name, size, sha256))
         for name in (*required(rows=rows), *parts):
             sizes = [r.size for r in records if r.name == name or r.name.startswith(f"{name}/")]
             if not sum(sizes):
                 raise self._refuse(name, "is empty" if sizes else "is missing")
-        for name in sorted(tree.directories, reverse=True):
+        info = next(record for record in records if record.name == TRAINING_INFO)
+        if info.sha256 != self._info_sha256:
+            raise self._refuse(info.name, "is not the one written: another save took the directory")
+        for name in tree.directories:
             fs.sync_directory(self.path / name)
         fs.sync_directory(self.path)
         return tuple(records)
 
+    def _record(self, name: str) -> FileRecord:
+        return FileRecord(name, *digest_file(self._fs, self.path / name))
+
     def _require_unrivalled(self) -> None:
-        try:
-            sealed = b"".join(self._fs.read_chunks(self.path / MANIFEST))
-        except FileNotFoundError:
-            sealed = b""
-        if sealed != self._sealed:
+        if not self._holds_what_was_sealed():
             raise self._refuse(MANIFEST, "is not the one sealed: another save took the directory")
         newest = scan(self._root, None, self._fs).sequence
         if newest >= self._sequence:
             raise self._refuse(
                 MANIFEST, f"has sequence {self._sequence}, and {newest} was published meanwhile"
             )
+
+    def _holds_what_was_sealed(self) -> bool:
+        try:
+            return b"".join(self._fs.read_chunks(self.path / MANIFEST)) == self._sealed
+        except FileNotFoundError:
+            return False
 
     def _refuse(self, name: str, what: str) -> SaveError:
         return SaveError(
@@ -246,12 +334,3 @@ def _exists(path: Path) -> BundleExistsError:
         f"{path} is already there; resume from it, set it aside to train that step again, or "
         "give the run a directory of its own"
     )
-
-
-def _make_durable_directory(path: Path, fs: FileSystem) -> None:
-    if fs.kind(path.parent) is None:
-        _make_durable_directory(path.parent, fs)
-    if fs.kind(path) is None:
-        fs.make_directory(path)
-    # Even if somebody else made it: a bundle is no more durable than the names above it.
-    fs.sync_directory(path.parent)

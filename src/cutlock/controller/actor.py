@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,9 +64,14 @@ class ControllerActor:
                         stops=arguments.stops,
                     ),
                 )
-                return await self._controller.run()
-            finally:
-                events.close()
+                report = await self._controller.run()
+            except BaseException:
+                # A log that cannot be written any more must not hide why the run has ended.
+                with contextlib.suppress(OSError):
+                    events.close()
+                raise
+            events.close()
+            return report
 
     async def status(self) -> Status | None:
         """A look at the run; None while it is being restored."""

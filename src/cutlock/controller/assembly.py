@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlock.alphabet import Action
-from cutlock.bundle.publication import reclaim, scan, set_aside
+from cutlock.bundle.publication import reclaim, scan, set_aside, settle
 from cutlock.controller.config import RunConfig
 from cutlock.controller.core import Controller
 from cutlock.controller.restore import PlaneReady, connect_plane, restore_state
@@ -57,6 +57,8 @@ async def assemble(ready: PlaneReady, parts: Parts) -> Controller:
         CutlockError: a stage refused; no pump was started.
     """
     config = parts.config
+    if ready.plan is not None:
+        settle(parts.root)
     parts.events.record(
         Action.BEGIN_RUN,
         incarnation=parts.identity.incarnation,
@@ -77,12 +79,14 @@ async def assemble(ready: PlaneReady, parts: Parts) -> Controller:
         stops=parts.stops,
     )
     restored = await restore_state(connected, state)
-    _take_over(parts.root, ready)
+    _take_over(parts.root, ready, parts.events)
     return Controller(restored, parts.trainer, parts.generator, parts.identity, parts.root)
 
 
-def _take_over(root: Path, ready: PlaneReady) -> None:
+def _take_over(root: Path, ready: PlaneReady, events: Events) -> None:
     """Remove what dead saves left, and set the bundles of a given-up timeline aside."""
     reclaim(scan(root))
     if ready.plan is not None:
+        # Before the bundles go, the log must say for good why: an audit would miss them.
+        events.sync()
         set_aside(root, ready.plan.sequence, ready.plan.info.run_id)

@@ -1,4 +1,4 @@
-"""The configuration of a run, read from TOML, and what may change between save and resume."""
+"""The configuration of a run, read from TOML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from cutlock.errors import CapacityError, ConfigError, ConfigMismatchError
+from cutlock.errors import CapacityError, ConfigError
 from cutlock.records import digest_of
 from cutlock.samplers import SamplerConfig, build_sampler, parse_sampler
 from cutlock.samplers.config import InOrderConfig, refusal
@@ -24,7 +24,6 @@ __all__ = [
     "WorkerConfig",
     "load_config",
     "parse_config",
-    "require_resumable",
 ]
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -54,7 +53,8 @@ class CheckpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Save finished groups with their tensors. False gives their prompts back to the ledger,
     so that they are generated again after a restart: a small bundle, nothing lost."""
     limit_s: Seconds = 300.0
-    """Longest time of one save's writes."""
+    """Longest time of one save, from its directory to its publication. What the plane does in
+    it has limits of its own, and can pass this one by as much."""
     failures_in_a_row: Positive = 3
     """So many failed saves, one after the other, end the run."""
 
@@ -75,7 +75,9 @@ class PlaneConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     units: Positive = 2
     partition: str = "rollouts"
     limit_s: Seconds = 120.0
-    """Longest time of one call; see `plane.transfer_queue.UNIT_LIMIT_S` before lowering it."""
+    """Longest time of one call, a snapshot included, of connecting, and of starting."""
+    unit_limit_s: Seconds = 60.0
+    """For so long a storage unit may owe answers and give none; snapshots do not count."""
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,7 +88,11 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Simulated decoding time per token, slept in the generation workers."""
     learning_rate: Annotated[float, msgspec.Meta(gt=0)] = 0.005
     limit_s: Seconds = 120.0
-    """Longest time of one call to a worker."""
+    """Longest time of one call to a worker: loading weights, saving, restoring, starting."""
+    group_limit_s: Seconds = 120.0
+    """Longest time in which one group is generated."""
+    step_limit_s: Seconds = 300.0
+    """Longest time of one training step; it reads rows, so above `plane.limit_s`."""
 
 
 class TaskConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,6 +108,8 @@ class WatchdogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stall_s: Seconds = 600.0
     action: Literal["warn", "fail"] = "warn"
+    controller_s: Seconds = 300.0
+    """For so long the controller may not answer the driver, which then ends the run."""
 
 
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -193,60 +201,3 @@ def load_config(path: Path) -> RunConfig:
         return parse_config(raw)
     except ConfigError as error:
         raise type(error)(f"{path}: {error}") from error
-
-
-def require_resumable(saved: RunConfig, now: RunConfig, *, with_rows: bool) -> None:
-    """Refuse a changed field that the saved state depends on; everything else adapts.
-
-    A larger or smaller window, capacity, number of epochs, step budget, spare pool, save
-    rhythm, limit or worker set adapts: gates, permits and the exhausted flag follow from
-    the new values and the saved counts.
-
-    Args:
-        with_rows: whether finished groups are restored with their tensors.
-
-    Raises:
-        ConfigMismatchError: with the field, both values and the way out.
-    """
-    fixed: list[tuple[str, object, object, str]] = [
-        ("seed", saved.seed, now.seed, "the order of the prompts depends on it"),
-        (
-            "prompts_per_step",
-            saved.prompts_per_step,
-            now.prompts_per_step,
-            "stamps were given to batches of the saved size",
-        ),
-        ("group_size", saved.group_size, now.group_size, "saved groups have the saved size"),
-        (
-            "sampler.name",
-            saved.plain()["sampler"]["name"],
-            now.plain()["sampler"]["name"],
-            "cursor and stamps mean something else under another sampler",
-        ),
-        (
-            "sampler.path",
-            saved.plain()["sampler"].get("path"),
-            now.plain()["sampler"].get("path"),
-            "cursor and stamps mean something else under another sampler",
-        ),
-    ]
-    if with_rows:
-        fixed += [
-            ("plane.kind", saved.plane.kind, now.plane.kind, "the saved rows are in its format"),
-            ("plane.units", saved.plane.units, now.plane.units, "rows are placed by unit"),
-            (
-                "plane.partition",
-                saved.plane.partition,
-                now.plane.partition,
-                "the saved rows are in that partition",
-            ),
-        ]
-    for field, before, after, why in fixed:
-        if before != after:
-            way_out = f"set {field} = {before!r}"
-            if field.startswith("plane."):
-                way_out += " or resume with --without-rows"
-            raise ConfigMismatchError(
-                f"{field} was {before!r} when the bundle was saved and is {after!r} now; {why}; "
-                f"{way_out}"
-            )

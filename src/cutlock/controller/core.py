@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from cutlock.barrier import KindStatistics
 from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.controller.restore import Restored, require_stage
 from cutlock.controller.rollout_pump import RolloutPump
-from cutlock.controller.save import RunIdentity, Saver, SaveTiming
+from cutlock.controller.save import FailedSave, RunIdentity, Saver, SaveTiming
 from cutlock.controller.train_pump import TrainPump
 from cutlock.errors import CutlockError, StallError
 from cutlock.watchdog import Progress, StallReport, StallWatchdog
@@ -35,6 +36,7 @@ class Status(msgspec.Struct, frozen=True):
     saves: int
     waiting_for: str
     stalls: tuple[StallReport, ...]
+    failed_saves: tuple[FailedSave, ...]
 
 
 class SlotReport(msgspec.Struct, frozen=True):
@@ -55,6 +57,7 @@ class RunReport(msgspec.Struct, frozen=True):
     saves: tuple[SaveTiming, ...]
     slots: dict[str, SlotReport]
     dropped: int
+    failed_saves: tuple[FailedSave, ...] = ()
 
 
 class Controller:
@@ -101,6 +104,7 @@ class Controller:
             saves=len(self._saver.timings),
             waiting_for="" if self._train.busy else self._train.waiting_for,
             stalls=tuple(self._stalls),
+            failed_saves=tuple(self._saver.failed),
         )
 
     async def run(self) -> RunReport:
@@ -116,7 +120,9 @@ class Controller:
         except BaseException as error:
             cause = _first_error(error)
             state.events.record(Action.END_RUN, reason=f"{type(cause).__name__}: {cause}")
-            state.events.sync()
+            # A log that cannot be written ends earlier than the run; its error is not this one.
+            with contextlib.suppress(OSError):
+                state.events.sync()
             if cause is error:
                 raise
             raise cause from error
@@ -127,6 +133,9 @@ class Controller:
     async def _run_pumps(self) -> str:
         """The first weight sync, then both pumps; the train pump's end ends the others."""
         await self._train.sync_weights()
+        if self._train.target_reached:
+            # Nothing would be trained any more, so no rollout is begun.
+            return await self._train.run()
         async with asyncio.TaskGroup() as tasks:
             others = [
                 tasks.create_task(self._rollouts.run(), name="rollout pump"),
@@ -155,8 +164,11 @@ class Controller:
             finished=state.settled and not len(state.buffer),
             busy=self._train.busy,
             in_flight=self._rollouts.in_flight,
+            places=state.permits.capacity,
+            given_up=state.dropped,
             ready=len(state.buffer.ready()),
             waiting_for=self._train.waiting_for,
+            oldest=self._rollouts.oldest,
         )
 
     def _report(self, ended: str) -> RunReport:
@@ -169,6 +181,7 @@ class Controller:
                 for kind, statistics in self._state.barrier.statistics.slots.items()
             },
             dropped=self._state.dropped,
+            failed_saves=tuple(self._saver.failed),
         )
 
 

@@ -81,7 +81,7 @@ class PromptLoader:
         self._epoch = 0
         self._position = 0
         self._exhausted = len(prompts) == 0 or epochs == 0
-        self._loader = self._of_epoch()
+        self._order, self._loader = self._of_epoch(0)
         self._batches: Iterator[list[int]] | None = None
 
     @property
@@ -111,7 +111,8 @@ class PromptLoader:
         that a finished position is never saved as one of the epoch that follows.
 
         Raises:
-            InvariantError: the epoch before has ended and was not raised.
+            InvariantError: the epoch before has ended and was not raised, or the wrapped loader
+                does not serve the prompts that are due.
         """
         self._barrier.require_slot(slot)
         self._refuse_raise_due("serve a batch")
@@ -119,7 +120,8 @@ class PromptLoader:
             return None
         if self._batches is None:
             self._batches = iter(self._loader)
-        occurrences = tuple(self._occurrence(position) for position in next(self._batches))
+        served = self._serve(self._batches)
+        occurrences = tuple(self._occurrence(position) for position in served)
         self._position += len(occurrences)
         return Batch(self._epoch, self._position, occurrences, self.raise_due)
 
@@ -138,8 +140,24 @@ class PromptLoader:
         self._epoch += 1
         self._position = 0
         self._batches = None
-        self._loader = self._of_epoch()
+        self._order, self._loader = self._of_epoch(self._epoch)
         self._exhausted = self._epoch >= self._epochs
+
+    def _serve(self, batches: Iterator[list[int]]) -> list[int]:
+        """What the wrapped loader serves, if it stands where this one does."""
+        due = self._order[self._position : self._position + self._batch_size]
+        error: Exception | None = None
+        try:
+            served: object = next(batches, None)
+        except Exception as raised:
+            served, error = repr(raised), raised
+        if served != due:
+            raise InvariantError(
+                f"the wrapped loader serves {served} at prompt {self._position} of epoch "
+                f"{self._epoch}, where {due} are due; nothing was handed out, resume from "
+                "another bundle"
+            ) from error
+        return due
 
     def _refuse_raise_due(self, what: str) -> None:
         if self.raise_due:
@@ -153,17 +171,20 @@ class PromptLoader:
         prompt = self._prompts[position]
         return Occurrence(self._epoch, position, prompt.prompt_id, prompt.digest)
 
-    def _of_epoch(self) -> Any:
+    def _of_epoch(self, epoch: int) -> tuple[list[int], Any]:
+        """The order of an epoch, and a loader that serves it from its start."""
+        order = epoch_order(len(self._prompts), epoch, self._seed)
         with warnings.catch_warnings():
             # torchdata 0.11 calls a torch function that newer torch versions deprecate.
             warnings.filterwarnings("ignore", message="'set_vital' is deprecated")
-            return StatefulDataLoader(
+            loader = StatefulDataLoader(
                 _Positions(len(self._prompts)),
                 batch_size=self._batch_size,
-                sampler=epoch_order(len(self._prompts), self._epoch, self._seed),
+                sampler=order,
                 collate_fn=list,
                 num_workers=0,
             )
+        return order, loader
 
     def snapshot(self, cut: Cut) -> LoaderState:
         """Epoch and position, together.
@@ -200,11 +221,19 @@ class PromptLoader:
                 f"loader at {state.inner}; position and loader belong together, resume from "
                 "an older bundle"
             )
+        order, loader = self._of_epoch(state.epoch)
+        batches = None
+        if state.inner is not None:
+            try:
+                loader.load_state_dict(state.inner)
+                batches = iter(loader)
+            except Exception as error:
+                # Whatever another version of torchdata raises about a state of this one.
+                raise ConfigMismatchError(
+                    f"the loader does not take its saved state {state.inner}: {error!r}; resume "
+                    "with the torchdata version of the bundle, or from another bundle"
+                ) from error
         self._epoch = state.epoch
         self._position = state.position
         self._exhausted = size == 0 or state.epoch >= self._epochs
-        self._loader = self._of_epoch()
-        self._batches = None
-        if state.inner is not None:
-            self._loader.load_state_dict(state.inner)
-            self._batches = iter(self._loader)
+        self._order, self._loader, self._batches = order, loader, batches

@@ -1,7 +1,12 @@
-"""Metrics of a run: one line per training step, for plots; nothing depends on them."""
+"""Metrics of a run: one line per training step, for plots; nothing depends on them.
+
+Where they cannot be written, e.g. on a full disk, they are left out and the run goes on.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from io import RawIOBase
 from pathlib import Path
 
 import msgspec
@@ -28,10 +33,21 @@ class Metrics:
         self._path = root / "metrics" / f"incarnation-{incarnation}.ndjson"
 
     def write(self, step: TrainedStep) -> None:
-        """Append one line."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(step) + b"\n")
+        """Append one line, whole or not at all."""
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab", buffering=0) as file:
+                size = file.tell()
+                try:
+                    _write_all(file, msgspec.json.encode(step) + b"\n")
+                except OSError:
+                    file.truncate(size)
+                    raise
+
+
+def _write_all(file: RawIOBase, line: bytes) -> None:
+    while line:
+        line = line[file.write(line) :]
 
 
 def read_metrics(directory: RunDirectory) -> list[TrainedStep]:

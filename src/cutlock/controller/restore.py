@@ -22,10 +22,14 @@ from cutlock.bundle.contents import TrainingInfo, decode_cut, read_training_info
 from cutlock.bundle.publication import scan
 from cutlock.bundle.verification import verify
 from cutlock.controller.capture import given_back
-from cutlock.controller.config import RunConfig, parse_config, require_resumable
+from cutlock.controller.config import RunConfig, parse_config
+from cutlock.controller.resume_rules import require_resumable
+from cutlock.controller.run_directory import RunDirectory
 from cutlock.controller.state import RunState
 from cutlock.errors import (
+    AuditError,
     BundleCorruptError,
+    BundleNotFoundError,
     CapacityError,
     ConfigError,
     ConfigMismatchError,
@@ -33,7 +37,7 @@ from cutlock.errors import (
     MisuseError,
     RestoreError,
 )
-from cutlock.plane.base import BootstrapPlane, DataPlane
+from cutlock.plane.base import READABLE_VERSIONS, BootstrapPlane, DataPlane, PlaneInfo
 from cutlock.records import Phase, Snapshot
 from cutlock.samplers import is_restorable
 from cutlock.workers.base import PromptSet
@@ -48,6 +52,7 @@ __all__ = [
     "require_stage",
     "restore_state",
     "verify_for_resume",
+    "with_way_out",
 ]
 
 _TOKEN = object()
@@ -165,7 +170,7 @@ def verify_for_resume(
         info = read_training_info(verified)
         snapshot = decode_cut(verified)
     except BundleCorruptError as error:
-        raise _with_way_out(error, bundle) from error
+        raise with_way_out(error, bundle) from error
     try:
         saved = parse_config(info.config)
     except ConfigError as error:
@@ -177,6 +182,8 @@ def verify_for_resume(
     rows = with_rows and info.rows
     require_resumable(saved, now, with_rows=rows)
     _require_same_prompts(info, prompts(now))
+    if rows and info.plane is not None:
+        _require_readable(bundle, info.plane)
     if not rows:
         snapshot = msgspec.structs.replace(
             snapshot, ledger=(*given_back(snapshot.index), *snapshot.ledger), index=()
@@ -190,19 +197,25 @@ def verify_for_resume(
     _require_places(bundle, snapshot, saved, now)
     if snapshot.loader.epoch > now.epochs:
         raise ConfigMismatchError(
-            f"epochs is {now.epochs} and the bundle stands in epoch {snapshot.loader.epoch}; "
+            f"epochs is {now.epochs} and the bundle stands in epoch {snapshot.loader.epoch} of "
+            f"the {saved.epochs} that it was saved with; "
             f"resume with epochs of at least {snapshot.loader.epoch}"
         )
     return ResumePlan(_TOKEN, bundle, now, snapshot, info, verified.manifest.sequence)
 
 
-def _with_way_out(error: BundleCorruptError, bundle: Path) -> BundleCorruptError:
-    for other in reversed(scan(bundle.parent).bundles):
+def with_way_out(error: BundleCorruptError, bundle: Path) -> BundleCorruptError:
+    """The same error, with the newest other bundle of the run that verifies."""
+    try:
+        run_id = RunDirectory(bundle.parent).facts().run_id
+    except (AuditError, BundleNotFoundError):
+        run_id = None
+    for other in reversed(scan(bundle.parent, run_id).bundles):
         if other.path == bundle:
             continue
         try:
-            verify(other.path)
-        except BundleCorruptError:
+            decode_cut(verify(other.path))
+        except (BundleCorruptError, BundleNotFoundError):
             continue
         return BundleCorruptError(
             f"{error}; the last bundle that verifies is {other.path.name}: resume with "
@@ -219,6 +232,16 @@ def _require_same_prompts(info: TrainingInfo, now: PromptSet) -> None:
             f"bundle was saved and is {now.name}, {len(now)} prompts (digest "
             f"{now.digest[:16]}) now; its position means nothing in another data set, so use "
             "the saved one"
+        )
+
+
+def _require_readable(bundle: Path, plane: PlaneInfo) -> None:
+    readable = READABLE_VERSIONS.get(plane.kind, ())
+    if plane.version not in readable:
+        raise ConfigMismatchError(
+            f"the rows of {bundle} were written by {plane.kind} {plane.version} and this version "
+            f"reads {', '.join(readable) or 'none of that kind'}; install a version that reads "
+            "them, or resume with --without-rows"
         )
 
 

@@ -10,7 +10,9 @@ Source: design, sections 4 and 7.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 
 from cutlock.alphabet import Action
@@ -21,8 +23,11 @@ from cutlock.errors import (
     ConfigMismatchError,
     DropBudgetError,
     InvariantError,
+    NoWorkerError,
     PlaneError,
+    PlaneLostError,
     WorkerError,
+    WorkerLostError,
 )
 from cutlock.plane.base import Fields
 from cutlock.records import LedgerRecord, Occurrence
@@ -41,6 +46,8 @@ class RolloutPump:
         self._generator = generator
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._generating: set[str] = set()
+        self._excused: Counter[str] = Counter()
+        """Tries by group that ended with their worker, which is not the group's fault."""
         in_flight = state.config.buffer.max_in_flight or state.permits.capacity
         self._in_flight = asyncio.Semaphore(in_flight)
         self._group: asyncio.TaskGroup | None = None
@@ -49,6 +56,11 @@ class RolloutPump:
     def in_flight(self) -> int:
         """Groups that are launched and neither committed nor gone."""
         return len(self._tasks)
+
+    @property
+    def oldest(self) -> tuple[str, ...]:
+        """The groups in flight that were launched first, four at most."""
+        return tuple(itertools.islice(self._tasks, 4))
 
     async def run(self) -> None:
         """Serve every prompt; return when all have been committed or are gone."""
@@ -90,9 +102,12 @@ class RolloutPump:
                 admission_id = state.ledger.reserve(slot, batch.occurrences)
                 state.events.record(Action.RESERVE_BATCH, admission=admission_id, **_served(batch))
             if batch.ends_epoch:
-                await state.stops.reach(Action.RAISE_EPOCH, epoch=batch.epoch + 1)
-                state.loader.raise_epoch(slot)
-                state.events.record(Action.RAISE_EPOCH, epoch=state.loader.epoch)
+                try:
+                    await state.stops.reach(Action.RAISE_EPOCH, epoch=batch.epoch + 1)
+                finally:
+                    # The batch has its owner: a cancellation may not part it from its epoch.
+                    state.loader.raise_epoch(slot)
+                    state.events.record(Action.RAISE_EPOCH, epoch=state.loader.epoch)
             return admission_id
 
     def _pool_is_low(self) -> bool:
@@ -130,12 +145,16 @@ class RolloutPump:
         def commit(slot: Slot, admission: Admission) -> list[LedgerRecord]:
             return self._commit_admission(slot, admission_id, admission)
 
-        await state.stops.reach(Action.OPEN_GATE, admission=admission_id)
         sampler = state.sampler
-        if isinstance(sampler, TransactionalAdmissionSampler):
-            admitted = await admit_split(sampler, state.barrier, state.version, opened, commit)
-        else:
-            admitted = await admit_whole(sampler, state.barrier, state.version, opened, commit)
+        try:
+            await state.stops.reach(Action.OPEN_GATE, admission=admission_id)
+            if isinstance(sampler, TransactionalAdmissionSampler):
+                admitted = await admit_split(sampler, state.barrier, state.version, opened, commit)
+            else:
+                admitted = await admit_whole(sampler, state.barrier, state.version, opened, commit)
+        except BaseException:
+            state.permits.release()
+            raise
         for place, record in enumerate(admitted):
             if place:
                 await state.permits.acquire()
@@ -191,18 +210,25 @@ class RolloutPump:
             raise InvariantError(f"group {record.group_id!r} launched before the pump runs")
         task = self._group.create_task(self._rollout(record), name=f"rollout {record.group_id}")
         self._tasks[record.group_id] = task
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Give back the place of a rollout without a commit, one that never began included."""
+        lost = [group_id for group_id, other in self._tasks.items() if other is task]
+        for group_id in lost:
+            self._land(group_id)
+            self._state.permits.release()
+        self._state.changed.notify()
+
+    def _land(self, group_id: str) -> None:
+        """Note that a group is in flight no more; if it is finished, it keeps its place."""
+        del self._tasks[group_id]
+        self._excused.pop(group_id, None)
 
     async def _rollout(self, record: LedgerRecord) -> None:
-        state = self._state
         current: LedgerRecord | None = record
-        group_id = record.group_id
-        try:
-            while current is not None:
-                group_id = current.group_id
-                current = await self._attempt(current)
-        finally:
-            self._tasks.pop(group_id, None)
-            state.changed.notify()
+        while current is not None:
+            current = await self._attempt(current)
 
     async def _attempt(self, record: LedgerRecord) -> LedgerRecord | None:
         """Generate and commit once; return what to try next, None when the task is done."""
@@ -215,13 +241,19 @@ class RolloutPump:
             async with state.barrier.mutation("group_commit") as slot:
                 await state.buffer.commit(slot, group_id, fields, end_weight=state.version.value)
                 state.commits += 1
-        except (WorkerError, PlaneError) as error:
+                self._land(group_id)
+        except (NoWorkerError, PlaneLostError):
+            # Nothing can be tried again: the prompt stays owed, and a resume tries it.
+            raise
+        except (WorkerError, PlaneError, asyncio.CancelledError) as error:
+            failure = error if isinstance(error, Exception) else _cancelled_within(error)
             state.events.record(
-                Action.FAIL_GROUP, group=group_id, attempt=attempt, error=str(error)
+                Action.FAIL_GROUP, group=group_id, attempt=attempt, error=str(failure)
             )
-            if attempt + 1 < state.config.failures.attempts:
+            self._excused[group_id] += isinstance(failure, WorkerLostError)
+            if attempt + 1 - self._excused[group_id] < state.config.failures.attempts:
                 return record
-            return await self._give_up(record, error)
+            return await self._give_up(record, failure)
         finally:
             state.buffer.release(group_id)
         return None
@@ -268,6 +300,7 @@ class RolloutPump:
                 ) from error
             state.dropped += 1
             state.buffer.forget_attempts(group_id)
+            self._excused.pop(group_id, None)
             for spare in state.pool.take(slot):
                 weight = state.sampler.substitute_weight(
                     record.start_weight or 0, state.version.value
@@ -282,7 +315,6 @@ class RolloutPump:
             if state.sampler.credits_shortfall():
                 self._credit(slot, record.dispatch_index or 0)
             state.events.record(Action.DROP_GROUP, group=group_id, reason=str(error))
-        state.permits.release()
         return None
 
     async def abort_stale(self, version: int) -> None:
@@ -322,7 +354,17 @@ class RolloutPump:
             task = self._tasks[group_id]
             task.cancel()
         await asyncio.wait({task})
-        state.permits.release()
+
+
+def _cancelled_within(error: asyncio.CancelledError) -> WorkerError:
+    """A call that ended as cancelled although nobody has cancelled its rollout, as a failure.
+
+    A task that ends so looks like an aborted one: its group would be owed for ever.
+    """
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise error
+    return WorkerError("the generator or the store cancelled its own call; look into its log")
 
 
 def _served(batch: Batch) -> dict[str, object]:

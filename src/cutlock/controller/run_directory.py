@@ -1,6 +1,7 @@
 """The run directory: who the run is, its event logs, and its bundles.
 
-run.json                    identity, data set and first configuration
+run.json                    identity, data set and first configuration; tmp_run.json if `create`
+                            died
 run.lock                    held by the controller while it runs
 events/incarnation-N.ndjson one log per start of the controller
 step_N/                     bundles
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from cutlock.bundle.files import REAL, make_durable_directory
 from cutlock.controller.config import RunConfig
 from cutlock.errors import AuditError, BundleNotFoundError, ConfigError
 from cutlock.workers.base import PromptSet
@@ -45,7 +47,7 @@ class RunDirectory:
         self.root = root.absolute()
 
     def create(self, config: RunConfig, prompts: PromptSet) -> RunFacts:
-        """Begin a new run in a new or empty directory.
+        """Begin a new run in a new or empty directory; when it returns, the run is durable.
 
         Raises:
             ConfigError: there is a run, or something else, already.
@@ -57,7 +59,7 @@ class RunDirectory:
             )
         if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
             raise ConfigError(f"{self.root} is not an empty directory; give a new or an empty one")
-        (self.root / "events").mkdir(parents=True)
+        make_durable_directory(REAL, self.root / "events")
         facts = RunFacts(
             run_id=uuid.uuid4().hex,
             config=config.plain(),
@@ -66,7 +68,12 @@ class RunDirectory:
             prompts=tuple(prompts[i].prompt_id for i in range(len(prompts))),
         )
         encoded = msgspec.json.format(msgspec.json.encode(facts), indent=1)
-        (self.root / "run.json").write_bytes(encoded + b"\n")
+        # Half of it would be a run that can neither be resumed nor begun again.
+        unnamed = self.root / "tmp_run.json"
+        REAL.write_file(unnamed, encoded + b"\n")
+        REAL.sync_file(unnamed)
+        REAL.rename(unnamed, self.root / "run.json")
+        REAL.sync_directory(self.root)
         return facts
 
     def facts(self) -> RunFacts:

@@ -13,10 +13,10 @@ import asyncio
 import contextlib
 import functools
 import importlib.metadata
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,16 +35,19 @@ from cutlock.bundle.writing import BundleWriter
 from cutlock.controller.capture import Capture, LedgerRead
 from cutlock.controller.state import RunState
 from cutlock.errors import (
+    BundleExistsError,
     InvariantError,
     InventoryError,
     PlaneError,
+    PlaneLostError,
     SaveError,
     WorkerError,
+    WorkerLostError,
 )
 from cutlock.records import IndexEntry, Snapshot
 from cutlock.workers.base import POLICY_FILES, Trainer
 
-__all__ = ["RunIdentity", "SaveTiming", "Saver", "package_versions"]
+__all__ = ["FailedSave", "RunIdentity", "SaveTiming", "Saver", "package_versions"]
 
 T = TypeVar("T")
 
@@ -65,6 +68,13 @@ class SaveTiming(msgspec.Struct, frozen=True):
     exclusive: float
     asynchronous: float
     groups: int
+
+
+class FailedSave(msgspec.Struct, frozen=True):
+    """One save, or the pruning after one, that failed while the run went on."""
+
+    step: int
+    error: str
 
 
 def package_versions() -> dict[str, str]:
@@ -100,9 +110,14 @@ class Saver:
         self._root = root
         self._saved_step = saved_step
         self._failures = 0
+        self._time_over: asyncio.Future[None]
+        """Done when the open save, or the pruning after it, has to have ended."""
+        self._debris: tuple[BundleWriter, ...] = ()
+        """Failed saves of which something is left on disk."""
         self.capture: Capture | None = None
         """What the open save has read; None when no save is open."""
         self.timings: list[SaveTiming] = []
+        self.failed: list[FailedSave] = []
 
     async def save_final(self) -> None:
         """Save the last step, if it is not saved yet; tried until it succeeds.
@@ -123,13 +138,17 @@ class Saver:
             InvariantError: the state is not one that may be saved; the run must end, and
                 resumes from the last bundle.
             SaveError: the configured number of saves in a row has failed.
+            PlaneLostError, WorkerLostError: no later save can succeed either.
         """
         step = self._state.step
         if step == self._saved_step:
             return True
         try:
-            await self._write(step)
-        except (SaveError, PlaneError, WorkerError, OSError) as error:
+            with self._clock():
+                await self._write(step)
+        except (PlaneLostError, WorkerLostError):
+            raise
+        except (SaveError, BundleExistsError, PlaneError, WorkerError, OSError) as error:
             self._failures += 1
             limit = self._state.config.checkpoint.failures_in_a_row
             if self._failures >= limit:
@@ -141,7 +160,6 @@ class Saver:
                 ) from error
             return False
         self._failures = 0
-        self._saved_step = step
         await self._prune(step)
         return True
 
@@ -151,11 +169,12 @@ class Saver:
         await state.stops.reach(Action.PRUNE_BUNDLES)
         keep, published = state.config.checkpoint.keep, self._root / f"step_{step}"
         try:
-            removed = await self._in_thread(
-                "pruning old bundles", lambda: prune(self._root, keep, published)
-            )
+            with self._clock():
+                removed = await self._in_thread(
+                    "pruning old bundles", lambda: prune(self._root, keep, published)
+                )
         except (SaveError, OSError) as error:
-            state.events.record(Action.FAIL_SAVE, step=step, error=str(error))
+            self._record_failure(step, error)
             return
         state.events.record(Action.PRUNE_BUNDLES, bundles=[path.name for path in removed])
 
@@ -164,21 +183,44 @@ class Saver:
         writer: BundleWriter | None = None
         try:
             writer = await self._in_thread(
-                "making the bundle's directory",
-                lambda: BundleWriter.begin(self._root, self._identity.run_id, step),
+                "making the bundle's directory", lambda: self._begin(step)
             )
             self.capture = Capture()
             await self._write_into(writer, step, self.capture)
         except Exception as error:
             self.capture = None
-            self._state.events.record(Action.FAIL_SAVE, step=step, error=str(error))
-            if writer is not None:
-                # What cannot be removed now is debris, which the next start reclaims.
+            self._record_failure(step, error)
+            if writer is not None and writer.revoke():
+                self._debris += (writer,)
+                # What cannot be removed now, the next save or the next start removes.
                 with contextlib.suppress(SaveError):
-                    await self._in_thread("removing the failed bundle", writer.abandon)
+                    await self._in_thread("removing the failed bundle", self._remove_debris)
             raise
         finally:
             self.capture = None
+            if writer is not None:
+                # A thread that is still at it publishes nothing any more.
+                writer.revoke()
+
+    def _record_failure(self, step: int, error: Exception) -> None:
+        self._state.events.record(Action.FAIL_SAVE, step=step, error=str(error))
+        self.failed.append(FailedSave(step, str(error)))
+
+    def attempt(self, step: int) -> int:
+        """Number, from 1, of the open or next attempt at saving a step."""
+        return 1 + sum(save.step == step for save in self.failed)
+
+    def _begin(self, step: int) -> BundleWriter:
+        with contextlib.suppress(SaveError):
+            self._remove_debris()
+        return BundleWriter.begin(
+            self._root, self._identity.run_id, step, attempt=self.attempt(step)
+        )
+
+    def _remove_debris(self) -> None:
+        for writer in self._debris:
+            writer.abandon()
+            self._debris = tuple(other for other in self._debris if other is not writer)
 
     async def _write_into(self, writer: BundleWriter, step: int, capture: Capture) -> None:
         state = self._state
@@ -202,8 +244,10 @@ class Saver:
             await state.stops.reach(Action.CLOSE_CUT, step=step)
             state.events.record(Action.CLOSE_CUT, step=step)
         await state.stops.reach(Action.WRITE_POLICY, step=step)
-        await self._trainer.save(policy_path)
-        trained_groups, trained_chain = await self._trainer.chain()
+        await self._by_trainer("writing the policy", lambda: self._trainer.save(policy_path))
+        trained_groups, trained_chain = await self._by_trainer(
+            "asking for the training chain", self._trainer.chain
+        )
         state.events.record(Action.WRITE_POLICY, step=step)
         info = TrainingInfo(
             run_id=self._identity.run_id,
@@ -219,6 +263,7 @@ class Saver:
             trained_chain=trained_chain,
             rows=rows,
             plane=state.plane.info if rows else None,
+            parts={},
             config=state.config.plain(),
             config_digest=state.config.digest,
             data_set=f"{state.prompts.name}, {len(state.prompts)} prompts",
@@ -228,7 +273,7 @@ class Saver:
         await state.stops.reach(Action.WRITE_SIDECARS, step=step)
         await self._in_thread(
             "writing the sidecars",
-            lambda: _write_files(writer, {**sidecars, TRAINING_INFO: encode_training_info(info)}),
+            lambda: _write_files(writer, sidecars, info),
         )
         state.events.record(Action.WRITE_SIDECARS, step=step)
         await state.stops.reach(Action.WRITE_MANIFEST, step=step)
@@ -242,8 +287,16 @@ class Saver:
         # The cut's past must be as durable as the bundle that refers to it.
         await self._in_thread("syncing the event log", state.events.sync)
         await state.stops.reach(Action.PUBLISH_BUNDLE, step=step)
-        path = await self._in_thread("publishing the bundle", writer.publish)
-        state.events.record(Action.PUBLISH_BUNDLE, step=step, bundle=path.name)
+        cancelled = None
+        try:
+            await self._in_thread("publishing the bundle", writer.publish)
+        except (SaveError, asyncio.CancelledError) as error:
+            if writer.revoke():
+                raise
+            # It came a moment after its limit, or the cancellation while it came.
+            cancelled = error if isinstance(error, asyncio.CancelledError) else None
+        state.events.record(Action.PUBLISH_BUNDLE, step=step, bundle=writer.final.name)
+        self._saved_step = step
         cut.settled()
         self.timings.append(
             SaveTiming(
@@ -254,15 +307,17 @@ class Saver:
                 len(snapshot.index),
             )
         )
+        if cancelled is not None:
+            raise cancelled
 
     async def _read(self, cut: Cut, capture: Capture) -> None:
         """The reads of the cut, each an action of its own; all of one instant."""
         state = self._state
         events, stops = state.events, state.stops
-        if state.buffer.claimed:
+        if state.buffer.claimed or state.next_selection != state.step:
             raise InvariantError(
-                f"the open training step still owns {sorted(state.buffer.claimed)}; save "
-                "between two steps"
+                f"the open training step {state.step} still owns {sorted(state.buffer.claimed)}, "
+                "or has trained and is not counted yet; save between two steps"
             )
         await stops.reach(Action.READ_CURSOR)
         cursor = capture.cursor = _read_cursor(state, cut)
@@ -311,29 +366,77 @@ class Saver:
         rows = sum(len(entry.row_keys) for entry in snapshot.index)
         state.events.record(Action.SAVE_PLANE, rows=rows)
 
+    @contextlib.contextmanager
+    def _clock(self) -> Iterator[None]:
+        """Bound the file work in the block, all of it together."""
+        limit_s = self._state.config.checkpoint.limit_s
+        self._time_over = asyncio.ensure_future(self._state.sleep(limit_s))
+        try:
+            yield
+        finally:
+            self._time_over.cancel()
+
     async def _in_thread(self, what: str, work: Callable[[], T]) -> T:
-        """Run blocking file work, for at most the configured time.
+        """Run blocking file work, while there is time left.
 
-        The work itself cannot be stopped; what it leaves behind is debris that the next
-        start reclaims.
+        The work itself cannot be stopped; what it leaves behind is debris. A cancellation is
+        delivered when it has ended: until then it may still publish or prune, and whoever
+        resumes the run must not meet it.
         """
-        return await _within(self._state.config.checkpoint.limit_s, what, asyncio.to_thread(work))
+        late = self._late(what, "is the file system reachable, or too slow?")
+        if self._time_over.done():
+            raise late
+        task: asyncio.Future[T] = asyncio.ensure_future(asyncio.to_thread(work))
+        cancelled = None
+        while not (task.done() or self._time_over.done()):
+            try:
+                over: set[asyncio.Future[Any]] = {task, self._time_over}
+                await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled from task.exception() if task.done() else None
+        if not task.done():
+            # Or asyncio would report an error that nobody waits for any more.
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            raise late
+        return task.result()
 
+    async def _by_trainer(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Let the trainer do its part, while there is time left."""
+        over, late = self._time_over, self._late(what, "does the trainer answer?")
+        if over.done():
+            raise late
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as limit:
 
-async def _within(limit_s: float, what: str, work: Awaitable[T]) -> T:
-    task = asyncio.ensure_future(work)
-    done, _ = await asyncio.wait({task}, timeout=limit_s)
-    if not done:
-        raise SaveError(
-            f"{what} took longer than checkpoint.limit_s = {limit_s:g} s; is the file system "
-            "reachable?"
+                def expire(over: asyncio.Future[None]) -> None:
+                    with contextlib.suppress(RuntimeError):  # the call has just ended
+                        limit.reschedule(loop.time())
+
+                over.add_done_callback(expire)
+                try:
+                    return await call()
+                finally:
+                    over.remove_done_callback(expire)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise late from error
+
+    def _late(self, what: str, question: str) -> SaveError:
+        return SaveError(
+            f"{what} had not ended {self._state.config.checkpoint.limit_s:g} s after the save "
+            f"had begun (checkpoint.limit_s); {question}"
         )
-    return task.result()
 
 
-def _write_files(writer: BundleWriter, files: dict[str, bytes]) -> None:
-    for name, data in files.items():
+def _write_files(writer: BundleWriter, sidecars: dict[str, bytes], info: TrainingInfo) -> None:
+    for name, data in sidecars.items():
         writer.write(name, data)
+    info = msgspec.structs.replace(info, parts=writer.digest_parts())
+    writer.write(TRAINING_INFO, encode_training_info(info))
 
 
 def _read_cursor(state: RunState, cut: Cut) -> int:

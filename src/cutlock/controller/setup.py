@@ -10,6 +10,7 @@ Source: design, sections 10 and 11.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable
 
@@ -22,7 +23,8 @@ from cutlock.controller.config import RunConfig
 from cutlock.controller.core import RunReport, Status
 from cutlock.controller.restore import PlaneReady, ResumePlan, load_plane
 from cutlock.controller.run_directory import RunDirectory
-from cutlock.errors import CutlockError, WorkerError
+from cutlock.errors import CutlockError, WorkerError, WorkerLostError, WorkerTimeoutError
+from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.plane.transfer_queue import TransferQueueBootstrap, TransferQueuePlane
 from cutlock.stops import NO_STOPS, StopPoints
 from cutlock.workers.ray_workers import RayGenerators, RayTrainer
@@ -32,6 +34,8 @@ __all__ = ["run_on_ray"]
 
 _STATUS_PERIOD_S = 0.5
 _ANSWER_S = 30.0
+_STOP_S = 10.0
+"""For the parts to stop by themselves at the end; then they end with Ray."""
 
 
 async def run_on_ray(
@@ -51,9 +55,12 @@ async def run_on_ray(
         watch: told the stage, and the run's status about twice a second.
 
     Raises:
-        WorkerError: the controller's process died.
+        MisuseError: ray was imported before `keep_ray_on_loopback`.
+        WorkerLostError: the controller's process died.
+        WorkerTimeoutError: it answered nothing for `watchdog.controller_s`.
         CutlockError: what the run raised.
     """
+    keep_ray_on_loopback()
     watch("starting Ray", None)
     cpus = config.plane.units + config.workers.generators + 4
     ray.init(
@@ -78,7 +85,10 @@ async def _run(
 ) -> RunReport:
     prompts = build_prompts(config)
     connect = functools.partial(
-        TransferQueuePlane.connect, config.plane.partition, limit_s=config.plane.limit_s
+        TransferQueuePlane.connect,
+        config.plane.partition,
+        limit_s=config.plane.limit_s,
+        unit_limit_s=config.plane.unit_limit_s,
     )
     # Actors take seconds to come up and do not touch the plane by themselves.
     trainer = RayTrainer.start(
@@ -87,12 +97,14 @@ async def _run(
         seed=config.seed,
         learning=Learning(rate=config.workers.learning_rate),
         limit_s=config.workers.limit_s,
+        step_limit_s=config.workers.step_limit_s,
     )
     generators = RayGenerators.start(
         prompts.shape,
         prompts,
         count=config.workers.generators,
         limit_s=config.workers.limit_s,
+        group_limit_s=config.workers.group_limit_s,
         token_delay_s=config.workers.token_delay_s,
     )
     controller = ray.remote(num_cpus=1, max_concurrency=8)(ControllerActor).remote()
@@ -116,9 +128,11 @@ async def _run(
     finally:
         watch("stopping", None)
         # Whatever failed is reported already; what does not stop ends with Ray.
-        await asyncio.gather(
+        stopping = asyncio.gather(
             generators.close(), trainer.close(), bootstrap.stop(), return_exceptions=True
         )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping, _STOP_S)
 
 
 async def _restore(
@@ -140,18 +154,29 @@ async def _follow(
 ) -> RunReport:
     """Wait for the run and report its status meanwhile."""
     run = asyncio.wrap_future(controller.run.remote(arguments).future())
+    limit_s = arguments.config.watchdog.controller_s
+    loop = asyncio.get_running_loop()
+    answered = loop.time()
     try:
         while not run.done():
             await asyncio.wait({run}, timeout=_STATUS_PERIOD_S)
             if not run.done():
                 status = asyncio.wrap_future(controller.status.remote().future())
                 await asyncio.wait(
-                    {run, status}, timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED
+                    {run, status},
+                    timeout=min(_ANSWER_S, limit_s),
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
                 if status.done() and status.exception() is None:
+                    answered = loop.time()
                     watch("running", status.result())
                 elif not run.done():
-                    watch(f"running, but the controller has not answered for {_ANSWER_S:g} s", None)
+                    silent_s = loop.time() - answered
+                    watch(
+                        f"running, but the controller has not answered for {silent_s:.0f} s", None
+                    )
+                    if silent_s >= limit_s:
+                        raise _silent(arguments)
         report: RunReport = run.result()
         return report
     except ray.exceptions.RayTaskError as error:
@@ -159,6 +184,14 @@ async def _follow(
             raise error.cause from error
         raise WorkerError(f"the controller failed: {error.cause!r}") from error
     except ray.exceptions.RayError as error:
-        raise WorkerError(
+        raise WorkerLostError(
             f"the controller's process died; resume the run with `cutlock resume {arguments.root}`"
         ) from error
+
+
+def _silent(arguments: ActorArguments) -> WorkerTimeoutError:
+    return WorkerTimeoutError(
+        f"the controller has answered nothing for {arguments.config.watchdog.controller_s:g} s "
+        "(watchdog.controller_s) and is stopped; resume the run with "
+        f"`cutlock resume {arguments.root}`"
+    )

@@ -62,7 +62,7 @@ class TrainPump:
         state = self._state
         self.busy = True
         await self._saver.save()
-        while not self._budget_used():
+        while not self.target_reached:
             self.busy = False
             entries = await self._next_groups()
             self.busy = True
@@ -72,7 +72,7 @@ class TrainPump:
             await self._step(entries)
             if state.step % state.config.checkpoint.every == 0 or self._save_requested:
                 self._save_requested = False
-                if not self._budget_used():
+                if not self.target_reached:
                     await self._saver.save()
         await self._saver.save_final()
         return "max_steps"
@@ -89,7 +89,9 @@ class TrainPump:
         await self._generator.load_weights(await self._trainer.weights(), version)
         self._state.events.record(Action.SYNC_WEIGHTS, version=version)
 
-    def _budget_used(self) -> bool:
+    @property
+    def target_reached(self) -> bool:
+        """Whether the step budget leaves nothing to train."""
         budget = self._state.config.max_steps
         return budget is not None and self._state.step >= budget
 
@@ -190,8 +192,11 @@ class TrainPump:
             stale = self._stale()
             if self._save_requested or not stale:
                 return
-            await state.buffer.evict(slot, version, stale)
-        state.permits.release(len(stale))
+            try:
+                await state.buffer.evict(slot, version, stale)
+            finally:
+                # They are out of the index also if the caller is cancelled meanwhile.
+                state.permits.release(sum(group not in state.buffer for group in stale))
 
     # One step.
 

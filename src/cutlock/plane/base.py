@@ -21,6 +21,7 @@ import torch
 from cutlock.errors import PlaneError
 
 __all__ = [
+    "READABLE_VERSIONS",
     "STAMP_FILE",
     "BootstrapPlane",
     "DataPlane",
@@ -37,6 +38,12 @@ Fields = Mapping[str, Sequence[torch.Tensor]]
 
 Within one put the shapes of a field may differ in one dimension.
 """
+
+READABLE_VERSIONS: Mapping[str, tuple[str, ...]] = {
+    "memory": ("1",),
+    "transfer_queue": ("0.1.10", "0.1.11"),
+}
+"""By kind of store, the versions whose snapshots load into each other."""
 
 STAMP_FILE = "metadata.json"
 """File in a snapshot directory, written last, that holds the caller's stamp."""
@@ -134,6 +141,10 @@ class DataPlane(Protocol):
     out, may still take effect in the store: callers shield `put` and `clear` (see
     `barrier.Slot.run`). A failure of the store is a `PlaneError`, which names the unit if
     one unit is at fault.
+
+    A store of which a part is dead or hangs is lost to the client: the calls under way and
+    every later one raise `PlaneLostError` at once, naming the part. A call that passed its
+    limit says so too, unless it was a snapshot, which may just be large, or the disk slow.
     """
 
     @property

@@ -20,6 +20,7 @@ __all__ = [
     "missing_keys",
     "name",
     "timed_out",
+    "what_of",
 ]
 
 _NAMED = 5
@@ -110,12 +111,27 @@ def missing_fields(fields: Sequence[str], keys: Sequence[str]) -> RowsMissingErr
     )
 
 
-def timed_out(call: str, limit_s: float, keys: int | None) -> PlaneTimeoutError:
-    """The error for a call that did not end within its limit; `keys` of it, if it has any."""
-    what = call if keys is None else f"{call} of {keys} keys"
+def what_of(call: str, keys: int | None) -> str:
+    """A call and the number of its keys, if it has any, in words."""
+    return call if keys is None else f"{call} of {keys} keys"
+
+
+def timed_out(
+    call: str, limit_s: float, keys: int | None, debtor: object = None
+) -> PlaneTimeoutError:
+    """The error for a call that did not end within its limit.
+
+    Args:
+        keys: number of keys of the call, if it has any.
+        debtor: the part of the store that was waited for, if that is known.
+    """
+    waited_for = "" if debtor is None else f", waiting for {debtor},"
+    undecided = "give up this snapshot directory, " if call.startswith("snapshot") else ""
+    if keys is not None:
+        undecided = "give up these rows, "
     return PlaneTimeoutError(
-        f"{what} did not end within {limit_s:g} s and may still take effect; "
-        "give up these rows or this snapshot directory, look at the store, or raise the limit"
+        f"{what_of(call, keys)} did not end within {limit_s:g} s (plane.limit_s){waited_for} and "
+        f"may still take effect; {undecided}look at the store, or raise the limit"
     )
 
 

@@ -20,7 +20,6 @@ Sources: design, section 8; the step model of TransferQueue 0.1.10 and 0.1.11.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from safetensors.torch import save as save_tensors
 
 from cutlock.errors import PlaneError, PlaneTouchedError, RowsMissingError
 from cutlock.plane.base import (
+    READABLE_VERSIONS,
     Fields,
     PlaneInfo,
     PlaneStamp,
@@ -50,8 +50,8 @@ from cutlock.plane.checks import (
     missing_fields,
     missing_keys,
     name,
-    timed_out,
 )
+from cutlock.plane.lifeline import Lifeline
 
 __all__ = [
     "INDEX_FILE",
@@ -266,6 +266,7 @@ class MemoryPlane:
         store.clients += 1
         self._store = store
         self._limit_s = limit_s
+        self._lifeline = Lifeline()
         self._closed = False
 
     @property
@@ -372,7 +373,7 @@ class MemoryPlane:
     async def snapshot_index(self, directory: Path) -> None:
         """See `DataPlane.snapshot_index`."""
         check_directory(directory)
-        await self._call("snapshot_index", None, self._snapshot_index, directory)
+        await self._call("snapshot_index", None, self._snapshot_index, directory, slow=True)
 
     async def _snapshot_index(self, directory: Path) -> None:
         await self._store.step("snapshot", "index")
@@ -382,7 +383,7 @@ class MemoryPlane:
         """See `DataPlane.snapshot_rows`."""
         check_directory(directory)
         check_stamp(stamp, self.info, directory / INDEX_FILE)
-        await self._call("snapshot_rows", None, self._snapshot_rows, directory, stamp)
+        await self._call("snapshot_rows", None, self._snapshot_rows, directory, stamp, slow=True)
 
     async def _snapshot_rows(self, directory: Path, stamp: PlaneStamp) -> None:
         for unit in range(self.info.units):
@@ -396,17 +397,17 @@ class MemoryPlane:
         self._closed = True
 
     async def _call(
-        self, call: str, keys: int | None, work: Callable[..., Awaitable[T]], *arguments: object
+        self,
+        call: str,
+        keys: int | None,
+        work: Callable[..., Awaitable[T]],
+        *arguments: object,
+        slow: bool = False,
     ) -> T:
         if self._closed:
             raise closed(call)
-        try:
-            async with asyncio.timeout(self._limit_s) as limit:
-                return await work(*arguments)
-        except TimeoutError as error:
-            if self._limit_s is None or not limit.expired():
-                raise
-            raise timed_out(call, self._limit_s, keys) from error
+        self._lifeline.require(call)
+        return await self._lifeline.bounded(call, keys, self._limit_s, work(*arguments), slow=slow)
 
 
 class MemoryBootstrap:
@@ -444,7 +445,7 @@ class MemoryBootstrap:
         """See `BootstrapPlane.load`."""
         store = self.store
         stamp = read_stamp(directory)
-        require_loadable(stamp.plane, self.info, [_VERSION])
+        require_loadable(stamp.plane, self.info, READABLE_VERSIONS["memory"])
         await self.require_untouched()
         try:
             for unit in range(self.info.units):

@@ -9,7 +9,8 @@ some calls with nothing at all. What this adapter adds to them:
 - a get counts what came back: unknown keys and unread fields are left out in silence;
 - a put looks afterwards whether its rows can be read: a lost notice is only logged;
 - a clear fails, and frees nothing, if a unit does not answer: it would report success;
-- every call has a limit: a dead controller is waited for without end.
+- every call has a limit, and ends as soon as a part is dead: a dead controller is waited for
+  without end, a dead unit for minutes, by every call anew (see `cutlock.plane.lifeline`).
 
 A put or clear that has begun is never cancelled, because what it does next would hit
 whichever row has its index by then: it goes on when its caller is cancelled or timed out, and
@@ -32,9 +33,10 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from pathlib import Path
 from typing import Any, TypeVar
 
-# TransferQueue reads both when it is imported. It would wait 200 s for a unit (see
-# `UNIT_LIMIT_S`), and warn in every call that 8 threads are more than a small machine has cores.
-os.environ.setdefault("TQ_SIMPLE_STORAGE_SEND_RECV_TIMEOUT", "30")
+# TransferQueue reads both when it is imported. Its limit for a unit's answer would come in the
+# way of those here, and name no way out; and it would warn in every call that 8 threads are more
+# than a small machine has cores.
+os.environ["TQ_SIMPLE_STORAGE_SEND_RECV_TIMEOUT"] = "86400"
 os.environ.setdefault("TQ_NUM_THREADS", str(min(8, max(1, (os.cpu_count() or 1) // 2))))
 
 import ray
@@ -56,6 +58,7 @@ from cutlock.errors import (
     RowsMissingError,
 )
 from cutlock.plane.base import (
+    READABLE_VERSIONS,
     Fields,
     PlaneInfo,
     PlaneStamp,
@@ -72,8 +75,9 @@ from cutlock.plane.checks import (
     missing_fields,
     missing_keys,
     name,
-    timed_out,
+    what_of,
 )
+from cutlock.plane.lifeline import Lifeline, Part
 
 __all__ = [
     "INDEX_FILE",
@@ -86,22 +90,17 @@ __all__ = [
 
 T = TypeVar("T")
 
-UNIT_LIMIT_S = int(os.environ["TQ_SIMPLE_STORAGE_SEND_RECV_TIMEOUT"])
-"""Seconds that one storage unit may take to answer one message; 30 unless the environment says
-otherwise.
-
-A put or get asks three times and then once more, so with 30 s a dead unit shows after about
-105 s. A unit's part of a snapshot is one message too: set the variable to more where a unit
-holds more than its disk takes in 30 s, and give a higher limit to the calls.
-"""
-
 LIMIT_S = 120.0
-"""Default limit of one call in seconds: above the 105 s after which a dead unit is named."""
+"""Default limit of one call in seconds; a snapshot is one call too."""
+
+UNIT_LIMIT_S = 60.0
+"""Default of the seconds for which a storage unit may owe answers to puts, gets and clears and
+give none. The time that it needs for its part of a snapshot does not count."""
 
 INDEX_FILE = "controller_state.pkl"
 """The index part of a snapshot; the name is the one that `tq.load_checkpoint` looks for."""
 
-LOADABLE_VERSIONS = ("0.1.10", "0.1.11")
+LOADABLE_VERSIONS = READABLE_VERSIONS["transfer_queue"]
 """Versions whose snapshots load into each other; the format itself carries none."""
 
 _CONTROLLER = "TransferQueueController"
@@ -116,7 +115,46 @@ _open_clients: set[Any] = set()
 
 @StorageManagerFactory.register(_STRICT_BACKEND)
 class _StrictManager(AsyncSimpleStorageManager):  # type: ignore[misc]
-    """TransferQueue's way to its units, with a clear that says when a unit did not delete."""
+    """TransferQueue's way to its units, which knows what each of them owes.
+
+    Its clear says when a unit did not delete, its snapshot when one has written elsewhere.
+    """
+
+    units: Mapping[str, Part]
+    """The units by their ids; set, like `lifeline`, by the plane that the client is of."""
+    lifeline: Lifeline
+
+    async def _put_to_single_storage_unit(
+        self, *arguments: Any, target_storage_unit: str, **named: Any
+    ) -> None:
+        with self.lifeline.asking(self.units[target_storage_unit]):
+            await super()._put_to_single_storage_unit(
+                *arguments, target_storage_unit=target_storage_unit, **named
+            )
+
+    async def _get_from_single_storage_unit(
+        self, *arguments: Any, target_storage_unit: str, **named: Any
+    ) -> Any:
+        with self.lifeline.asking(self.units[target_storage_unit]):
+            return await super()._get_from_single_storage_unit(
+                *arguments, target_storage_unit=target_storage_unit, **named
+            )
+
+    async def _clear_single_storage_unit(
+        self, *arguments: Any, target_storage_unit: str, **named: Any
+    ) -> None:
+        with self.lifeline.asking(self.units[target_storage_unit]):
+            await super()._clear_single_storage_unit(
+                *arguments, target_storage_unit=target_storage_unit, **named
+            )
+
+    async def _save_single_storage_unit(self, path: str, *, target_storage_unit: str) -> None:
+        await super()._save_single_storage_unit(path, target_storage_unit=target_storage_unit)
+        if not Path(path).is_file():
+            raise PlaneError(
+                f"{self.units[target_storage_unit]} says that it has written {path}, and it is "
+                "not there; give all nodes one directory for the run"
+            )
 
     async def clear_data(self, metadata: Any) -> None:
         groups = self._group_by_hash(metadata.global_indexes)
@@ -128,7 +166,7 @@ class _StrictManager(AsyncSimpleStorageManager):  # type: ignore[misc]
             return_exceptions=True,
         )
         failed = [
-            f"storage unit {unit} at {self._describe_storage_unit(unit)}: {answer!r}"
+            f"{self.units[unit]}: {answer!r}"
             for unit, answer in zip(groups, answers, strict=True)
             if isinstance(answer, BaseException)
         ]
@@ -142,9 +180,24 @@ class TransferQueuePlane:
     Made by `connect`. It belongs to the event loop in which it is used first.
     """
 
-    def __init__(self, client: Any, units: int, partition: str, limit_s: float) -> None:
+    def __init__(
+        self,
+        client: Any,
+        config: Any,
+        partition: str,
+        limit_s: float,
+        unit_limit_s: float,
+    ) -> None:
+        units = config.backend[_BACKEND].zmq_info
+        named = {unit.id: _part(f"storage unit {name}", unit) for name, unit in units.items()}
+        controller = _part(
+            f"the TransferQueue controller {_CONTROLLER}", config.controller.zmq_info
+        )
+        self._lifeline = Lifeline([controller, *named.values()], unit_limit_s)
+        client.storage_manager.units = named
+        client.storage_manager.lifeline = self._lifeline
         self._client = client
-        self._info = _info(units)
+        self._info = _info(len(units))
         self._partition = partition
         self._limit_s = limit_s
         self._closed = False
@@ -152,12 +205,15 @@ class TransferQueuePlane:
         self._puts: dict[asyncio.Task[None], frozenset[str]] = {}
 
     @classmethod
-    async def connect(cls, partition: str, *, limit_s: float = LIMIT_S) -> TransferQueuePlane:
+    async def connect(
+        cls, partition: str, *, limit_s: float = LIMIT_S, unit_limit_s: float = UNIT_LIMIT_S
+    ) -> TransferQueuePlane:
         """Connect to the running store; never starts one.
 
         Args:
             partition: where all keys of the run live.
             limit_s: limit of this and of every later call, in seconds.
+            unit_limit_s: see `UNIT_LIMIT_S`.
 
         Raises:
             ConnectError: Ray is not initialised, no store runs or it does not answer, or it
@@ -170,12 +226,13 @@ class TransferQueuePlane:
         except ConnectError:
             raise
         except Exception as error:
-            why = f"did not answer within {limit_s:g} s" if limit.expired() else f"failed ({error})"
+            late = f"did not answer within {limit_s:g} s (plane.limit_s)"
+            why = late if limit.expired() else f"failed ({error})"
             raise ConnectError(
                 f"the TransferQueue in this Ray cluster {why}; "
                 "see whether its controller is alive, or restart it in the driver"
             ) from error
-        return cls(client, len(config.backend[_BACKEND].zmq_info), partition, limit_s)
+        return cls(client, config, partition, limit_s, unit_limit_s)
 
     @property
     def info(self) -> PlaneInfo:
@@ -282,7 +339,10 @@ class TransferQueuePlane:
         # Absolute, because the controller and the units open it in their own working folders.
         path = directory.absolute() / INDEX_FILE
         await self._bounded(
-            "snapshot_index", None, self._client.async_save_controller_checkpoint(str(path))
+            "snapshot_index",
+            None,
+            self._client.async_save_controller_checkpoint(str(path)),
+            slow=True,
         )
 
     async def snapshot_rows(self, directory: Path, stamp: PlaneStamp) -> None:
@@ -292,12 +352,17 @@ class TransferQueuePlane:
         check_directory(directory)
         check_stamp(stamp, self._info, directory / INDEX_FILE)
         await self._bounded(
-            "snapshot_rows", None, self._client.async_save_storage_checkpoint(str(directory))
+            "snapshot_rows",
+            None,
+            self._client.async_save_storage_checkpoint(str(directory)),
+            slow=True,
         )
         write_stamp(directory, stamp)
 
     async def close(self) -> None:
         """See `DataPlane.close`; waits, within the limit, for puts and clears that go on.
+
+        Of a store that is lost there is nothing to wait for.
 
         Raises:
             PlaneTimeoutError: some did not end; the client is closed all the same.
@@ -305,14 +370,16 @@ class TransferQueuePlane:
         if self._closed:
             return
         self._closed = True
+        lost = self._lifeline.lost
         unfinished: Collection[asyncio.Task[None]] = self._running
         if unfinished:
-            _, unfinished = await asyncio.wait(unfinished, timeout=self._limit_s)
+            _, unfinished = await asyncio.wait(unfinished, timeout=0 if lost else self._limit_s)
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
+        self._lifeline.close()
         _close_client(self._client)
-        if unfinished:
+        if unfinished and not lost:
             raise PlaneTimeoutError(
                 f"close: {len(unfinished)} puts or clears did not end within {self._limit_s:g} s; "
                 "what they did is not known: restart the store and restore it"
@@ -321,6 +388,7 @@ class TransferQueuePlane:
     def _require_open(self, call: str) -> None:
         if self._closed:
             raise closed(call)
+        self._lifeline.require(call)
 
     def _begin(self, call: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start work that goes on to its end whatever happens to its caller."""
@@ -329,8 +397,12 @@ class TransferQueuePlane:
         task.add_done_callback(self._running.discard)
         return task
 
-    async def _bounded(self, call: str, keys: int | None, work: Awaitable[T]) -> T:
-        return await _bounded(call, keys, self._limit_s, work)
+    async def _bounded(
+        self, call: str, keys: int | None, work: Awaitable[T], *, slow: bool = False
+    ) -> T:
+        return await self._lifeline.bounded(
+            call, keys, self._limit_s, work, foreign=_refusal(call, keys), slow=slow
+        )
 
     async def _find(self, keys: list[str], *, create: bool = False) -> Any:
         return await self._client.async_kv_retrieve_meta(
@@ -393,7 +465,9 @@ class TransferQueueBootstrap:
                 },
             }
         )
-        await _bounded("start", None, limit_s, _in_thread(lambda: tq.init(config)))
+        await Lifeline().bounded(
+            "start", None, limit_s, _in_thread(lambda: tq.init(config)), foreign=_refusal("start")
+        )
         return cls(await _controller(), units, limit_s)
 
     @property
@@ -486,24 +560,17 @@ class TransferQueueBootstrap:
         return await self._bounded(call, asyncio.wrap_future(answer.future()))
 
     async def _bounded(self, call: str, work: Awaitable[T]) -> T:
-        return await _bounded(call, None, self._limit_s, work)
+        return await Lifeline().bounded(
+            call, None, self._limit_s, work, foreign=_refusal(call), slow=True
+        )
 
 
-async def _bounded(call: str, keys: int | None, limit_s: float, work: Awaitable[T]) -> T:
-    """Await `work` for at most `limit_s`; whatever it raises becomes a `PlaneError`."""
-    try:
-        async with asyncio.timeout(limit_s) as limit:
-            return await work
-    except PlaneError:
-        raise
-    except Exception as error:
-        if isinstance(error, TimeoutError) and limit.expired():
-            raise timed_out(call, limit_s, keys) from error
-        what = call if keys is None else f"{call} of {keys} keys"
-        raise PlaneError(
-            f"{what} failed: {error}; if a unit or the controller is dead, "
-            "start a new TransferQueue and restore it from the last bundle"
-        ) from error
+def _refusal(call: str, keys: int | None = None) -> Callable[[Exception], PlaneError]:
+    """Makes a `PlaneError` of what the library raises."""
+    return lambda error: PlaneError(
+        f"{what_of(call, keys)} failed: {error}; if a unit or the controller is dead, "
+        "start a new TransferQueue and restore it from the last bundle"
+    )
 
 
 async def _in_thread(
@@ -534,6 +601,11 @@ async def _in_thread(
 
 def _info(units: int) -> PlaneInfo:
     return PlaneInfo(kind="transfer_queue", version=tq.__version__, units=units)
+
+
+def _part(name: str, server: Any) -> Part:
+    ports = server.ports
+    return Part(name, server.ip, ports.get("put_get_socket") or ports["request_handle_socket"])
 
 
 def _find_controller() -> Any | None:

@@ -36,7 +36,7 @@ class TrainerVersion:
 
     def __init__(self, value: int = 0) -> None:
         self._value = value
-        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order of arrival
+        self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def value(self) -> int:
@@ -60,11 +60,11 @@ class TrainerVersion:
         """Return as soon as `reached(version)` holds; at once, without suspending, if it does."""
         while not reached(self._value):
             waiter = asyncio.get_running_loop().create_future()
-            self._waiters[waiter] = None
+            self._waiters.append(waiter)
             try:
                 await waiter
             finally:
-                self._waiters.pop(waiter, None)
+                self._waiters.remove(waiter)
 
 
 class Admission(msgspec.Struct, frozen=True):

@@ -81,7 +81,7 @@ CONFIGS: dict[str, type[SamplerConfig]] = {
 def refusal(error: msgspec.ValidationError, raw: Any, kind: type[msgspec.Struct]) -> str:
     """Why `raw` is no `kind`: path, value, and what is allowed there."""
     message, _, path = str(error).partition(" - at `$")
-    names = path.rstrip("`").split(".")[1:]
+    names = path.removesuffix("`").split(".")[1:]
     place = type_info(kind)
     for name in names:
         raw = raw[name]
@@ -93,4 +93,4 @@ def refusal(error: msgspec.ValidationError, raw: Any, kind: type[msgspec.Struct]
         return f"{at}{unknown[1]} is unknown; choose from {allowed}"
     if isinstance(place, LiteralType):
         message = f"choose from {', '.join(map(repr, place.values))}"
-    return f"{at.rstrip('.')} = {raw!r}: {message}".removeprefix(" = ")
+    return f"{at.removesuffix('.')} = {raw!r}: {message}".removeprefix(" = ")

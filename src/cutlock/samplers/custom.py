@@ -123,29 +123,51 @@ async def admit_whole(
     asked_at = version.value
     while True:
         async with barrier.mutation("admission") as slot:
-            admission = await _admit_unless_cut(sampler, barrier, version, asked_at)
-            if admission is not None:
+            admission, cancelled = await _admit_unless_cut(sampler, barrier, version, asked_at)
+            if admission is None:
+                continue
+            # The cursor has moved, so the batch is admitted whatever comes meanwhile.
+            try:
                 await opened()
-                return commit(slot, admission)
+            except asyncio.CancelledError as error:
+                cancelled = error
+            admitted = commit(slot, admission)
+            if cancelled is not None:
+                raise cancelled
+            return admitted
 
 
 async def _admit_unless_cut(
     sampler: AdmitOnlySampler, barrier: Barrier, version: TrainerVersion, asked_at: int
-) -> Admission | None:
+) -> tuple[Admission | None, asyncio.CancelledError | None]:
+    """What `admit` gave, None if a cut came first; and the cancellation that came meanwhile.
+
+    The slot lasts as long as `admit` runs, however often its caller is cancelled.
+    """
     name = type(sampler).__qualname__
     before = sampler.cursor
     admit = asyncio.ensure_future(sampler.admit(version))
     cut = asyncio.ensure_future(barrier.cut_requested())
     limit = asyncio.ensure_future(version.wait_for(lambda now: now >= asked_at + 2))
-    tasks = {admit, cut, limit}
+    tasks = [admit, cut, limit]
+    cancelled = None
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    except asyncio.CancelledError as error:
+        cancelled = error
+    for task in tasks:
+        task.cancel()
+    while running := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
     if not admit.cancelled():
-        return admit.result()
+        if cancelled is not None and (failed := admit.exception()) is not None:
+            raise cancelled from failed
+        return admit.result(), cancelled
+    if cancelled is not None:
+        raise cancelled
     if sampler.cursor != before:
         raise InvariantError(
             f"{name}.admit() moved its cursor from {before} to {sampler.cursor} and was then "
@@ -157,4 +179,4 @@ async def _admit_unless_cut(
             f"{version.value}; it may wait for one trainer step, so open its gate one step "
             "ahead or implement wait_until_admissible() and commit_admission()"
         )
-    return None
+    return None, None

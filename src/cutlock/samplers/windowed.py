@@ -25,7 +25,7 @@ class WindowedSampler(GatedSampler):
         self,
         barrier: Barrier,
         window: int,
-        order: Literal["insertion", "freshest"] = "insertion",
+        order: Literal["insertion", "freshest"],
     ) -> None:
         super().__init__(barrier, window)
         self.order = order

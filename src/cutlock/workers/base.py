@@ -138,6 +138,8 @@ class Generator(Protocol):
         nothing behind that a later call could see.
 
         Raises:
+            WorkerLostError: the worker died; another call goes to another one.
+            NoWorkerError: none is left.
             WorkerError: the worker failed, or its limit passed (`WorkerTimeoutError`).
             MisuseError: no weights were loaded yet.
         """
@@ -146,8 +148,10 @@ class Generator(Protocol):
     async def load_weights(self, weights: object, version: int) -> None:
         """Use what `Trainer.weights` returned for every later `generate`.
 
+        Returns when every worker that later calls go to has taken them over.
+
         Raises:
-            WorkerError: a worker failed, or its limit passed (`WorkerTimeoutError`).
+            WorkerError: no worker has taken them over within its limit.
         """
         ...
 

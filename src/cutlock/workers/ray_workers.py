@@ -18,14 +18,24 @@ import ray
 import ray.exceptions
 import torch
 
-from cutlock.errors import ConfigError, CutlockError, WorkerError, WorkerTimeoutError
+from cutlock.errors import (
+    ConfigError,
+    CutlockError,
+    NoWorkerError,
+    WorkerError,
+    WorkerLostError,
+    WorkerTimeoutError,
+)
 from cutlock.plane.base import DataPlane
 from cutlock.workers.base import PolicyShape, Prompt, Rollouts, StepReport, Verifier
 from cutlock.workers.policy_files import TrainerState, read_state, write_state
 from cutlock.workers.torch_generator import TorchGenerator
 from cutlock.workers.torch_trainer import Learning, TorchTrainer, train_from_plane
 
-__all__ = ["RayGenerators", "RayTrainer", "RayWeights", "RayWorker"]
+__all__ = ["CANCEL_S", "RayGenerators", "RayTrainer", "RayWeights", "RayWorker"]
+
+CANCEL_S = 5.0
+"""Seconds that a worker has to confirm that it has stopped a call that may be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,41 +54,69 @@ class RayWorker:
     actor: Any
     limit_s: float
     """Limit of one call; the first call also waits for the actor's process to start."""
-    usable: bool = True
-    """False when it died, or missed weights that the others have."""
+    work_limit_s: float | None = None
+    """Limit of the call that is the worker's work, a step or a group; None for `limit_s`."""
+    limit_name: str = "workers.limit_s"
+    work_limit_name: str = "workers.limit_s"
+    """Fields of the configuration that set the limits, for messages."""
+    lost: str | None = None
+    """Why it gets no more calls: it died, or missed weights that the others have."""
     busy: int = 0
     served: int = 0
+    overdue: int = 0
+    """Calls that were given up and that the actor has not ended yet."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether it gets calls."""
+        return self.lost is None
 
     async def call(
-        self, method: str, /, *arguments: object, stoppable: bool = False, **named: object
+        self,
+        method: str,
+        /,
+        *arguments: object,
+        stoppable: bool = False,
+        work: bool = False,
+        **named: object,
     ) -> Any:
         """Call an async method of the actor and await the answer.
 
         When the caller is cancelled, the actor's task is awaited within the limit before the
         cancellation goes on: what the actor does must not overtake what the caller does next.
-        A `stoppable` task is cancelled in the actor first, and when the limit passes.
+        A `stoppable` task is cancelled in the actor first, and is awaited for `CANCEL_S` only.
+
+        Args:
+            stoppable: nothing that the call does is seen by a later one.
+            work: the call has the limit of the worker's work.
 
         Raises:
-            WorkerTimeoutError: no answer within `limit_s`.
-            WorkerError: the actor is gone, or the method raised something foreign; a
-                `CutlockError` arrives as it was raised.
+            WorkerTimeoutError: no answer within the limit.
+            WorkerLostError: the actor is gone.
+            WorkerError: the method raised something foreign; a `CutlockError` arrives as it
+                was raised.
         """
+        limit_s, limit_name = self.limit_s, self.limit_name
+        if work and self.work_limit_s is not None:
+            limit_s, limit_name = self.work_limit_s, self.work_limit_name
         ref = getattr(self.actor, method).remote(*arguments, **named)
         answer = asyncio.ensure_future(ref)
         answer.add_done_callback(_mark_retrieved)
         try:
-            await asyncio.wait({answer}, timeout=self.limit_s)
+            await asyncio.wait({answer}, timeout=limit_s)
         except asyncio.CancelledError:
             if stoppable:
                 ray.cancel(ref)
-            await asyncio.wait({answer}, timeout=self.limit_s)
+            await asyncio.wait({answer}, timeout=CANCEL_S if stoppable else limit_s)
+            self._give_up(answer)
             raise
         if not answer.done():
             if stoppable:
                 ray.cancel(ref)
+            self._give_up(answer)
             raise WorkerTimeoutError(
-                f"{self.name} did not answer {method} within {self.limit_s} s; "
-                "raise limit_s if the work takes that long, or see the worker's log"
+                f"{self.name} did not answer {method} within {limit_s:g} s ({limit_name}); "
+                "raise the limit if the work takes that long, or see the worker's log"
             )
         try:
             return answer.result()
@@ -90,19 +128,30 @@ class RayWorker:
                 "the worker's own traceback stands above this error"
             ) from error
         except ray.exceptions.RayActorError as error:
-            self.usable = False
-            raise WorkerError(
-                f"{self.name} died or was cut off before it answered {method}; see the worker's "
-                "log, then resume from the last bundle if no worker is left"
+            self.lost = f"died or was cut off before it answered {method}"
+            raise WorkerLostError(
+                f"{self.name} {self.lost}; see the worker's log, then resume from the last bundle "
+                "if no worker is left"
             ) from error
         except ray.exceptions.RayError as error:
             raise WorkerError(
                 f"{self.name} gave no answer to {method}: {error}; see Ray's log"
             ) from error
 
+    def _give_up(self, answer: asyncio.Future[Any]) -> None:
+        """Count a call that nobody waits for any more until its answer comes."""
+        if answer.done():
+            return
+        self.overdue += 1
+
+        def ended(answer: asyncio.Future[Any]) -> None:
+            self.overdue -= 1
+
+        answer.add_done_callback(ended)
+
     def kill(self) -> None:
         """End the actor's process; a second call is no error."""
-        self.usable = False
+        self.lost = self.lost or "was stopped"
         ray.kill(self.actor)
 
 
@@ -176,6 +225,7 @@ class RayTrainer:
         seed: int = 0,
         learning: Learning | None = None,
         limit_s: float = 120.0,
+        step_limit_s: float | None = None,
     ) -> Self:
         """Start the actor.
 
@@ -186,9 +236,14 @@ class RayTrainer:
             seed: draws the first weights.
             learning: settings of objective and optimizer.
             limit_s: limit of each call in seconds; the first one includes the actor's start.
+            step_limit_s: limit of a training step; None for `limit_s`.
         """
         actor = ray.remote(num_cpus=1)(_TrainerActor).remote(shape, connect, seed, learning)
-        return cls(RayWorker("trainer", actor, limit_s))
+        return cls(
+            RayWorker(
+                "trainer", actor, limit_s, step_limit_s, work_limit_name="workers.step_limit_s"
+            )
+        )
 
     @property
     def worker(self) -> RayWorker:
@@ -198,7 +253,8 @@ class RayTrainer:
     async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
         """Train once; see `Trainer.train`. A cancelled call still ends as a whole or not at all."""
         async with self._turn:
-            return cast(StepReport, await self._worker.call("train", step, dict(groups)))
+            answer = await self._worker.call("train", step, dict(groups), work=True)
+            return cast(StepReport, answer)
 
     async def weights(self) -> object:
         """A reference to a copy of the weights in the object store, a `RayWeights`."""
@@ -252,9 +308,11 @@ class _GeneratorActor:
 class RayGenerators:
     """`Generator` over a pool of actors; each call goes to the least busy usable one.
 
-    Every call ends within `limit_s` or raises `WorkerTimeoutError`; a dead actor is a
-    `WorkerError` once, and gets no further calls. So does one that failed to load weights:
-    its rollouts would be older than they say.
+    Every call ends within its limit or raises `WorkerTimeoutError`. A worker that died is left
+    out from then on, and so is one that did not take over weights: its rollouts would be older
+    than they say. What it was doing is the caller's to give to another one. A worker that owes
+    an answer which nobody waits for any more gets calls only if all of them do. When the last
+    one is lost, every call is a `NoWorkerError`.
     """
 
     def __init__(self, workers: Sequence[RayWorker]) -> None:
@@ -268,6 +326,7 @@ class RayGenerators:
         *,
         count: int,
         limit_s: float = 120.0,
+        group_limit_s: float | None = None,
         token_delay_s: float = 0.0,
     ) -> Self:
         """Start the actors.
@@ -277,6 +336,7 @@ class RayGenerators:
             verifier: rewards the responses, in the actor; has to be picklable.
             count: number of actors.
             limit_s: limit of each call in seconds; the first one includes the actor's start.
+            group_limit_s: limit of the generation of a group; None for `limit_s`.
             token_delay_s: simulated cost of decoding, in seconds per token of the longest
                 sibling; makes durations uneven, as those of large models are.
 
@@ -289,7 +349,11 @@ class RayGenerators:
         return cls(
             [
                 RayWorker(
-                    f"generator-{number}", remote.remote(shape, verifier, token_delay_s), limit_s
+                    f"generator-{number}",
+                    remote.remote(shape, verifier, token_delay_s),
+                    limit_s,
+                    group_limit_s,
+                    work_limit_name="workers.group_limit_s",
                 )
                 for number in range(count)
             ]
@@ -303,31 +367,40 @@ class RayGenerators:
     async def generate(self, prompt: Prompt, *, group_size: int, seed: int) -> Rollouts:
         """Sample a group; see `Generator.generate`. A cancelled call is cancelled in the actor."""
         # Ties go to the worker with fewer calls, so that a retry meets another worker.
-        worker = min(self._usable(), key=lambda candidate: (candidate.busy, candidate.served))
+        worker = min(self._usable(), key=lambda one: (one.overdue > 0, one.busy, one.served))
         worker.busy += 1
         worker.served += 1
         try:
-            answer = await worker.call("generate", prompt, group_size, seed, stoppable=True)
+            answer = await worker.call(
+                "generate", prompt, group_size, seed, stoppable=True, work=True
+            )
         finally:
             worker.busy -= 1
         return cast(Rollouts, answer)
 
     async def load_weights(self, weights: object, version: int) -> None:
-        """Give the weights of a `RayTrainer` to every usable actor."""
+        """Give the weights of a `RayTrainer` to every usable actor.
+
+        An actor that does not take them over is left out; the others go on.
+
+        Raises:
+            NoWorkerError: none has taken them over.
+            CutlockError: what an actor has refused them with.
+        """
         usable = self._usable()
         outcomes = await asyncio.gather(
             *(worker.call("load_weights", weights, version) for worker in usable),
             return_exceptions=True,
         )
-        failed = [
-            (worker, outcome)
-            for worker, outcome in zip(usable, outcomes, strict=True)
-            if isinstance(outcome, BaseException)
-        ]
-        for worker, _ in failed:
-            worker.usable = False
-        if failed:
-            raise failed[0][1]
+        refusal: BaseException | None = None
+        for worker, outcome in zip(usable, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                worker.lost = worker.lost or f"did not take over the weights: {outcome}"
+                if not isinstance(outcome, WorkerError):
+                    refusal = refusal or outcome
+        if refusal is not None:
+            raise refusal
+        self._usable()
 
     async def close(self) -> None:
         """End all actors."""
@@ -337,9 +410,9 @@ class RayGenerators:
     def _usable(self) -> list[RayWorker]:
         usable = [worker for worker in self._workers if worker.usable]
         if not usable:
-            names = ", ".join(worker.name for worker in self._workers)
-            raise WorkerError(
-                f"no generation worker is left of {names}; resume from the last bundle"
+            lost = ", ".join(f"{worker.name} ({worker.lost})" for worker in self._workers)
+            raise NoWorkerError(
+                f"no generation worker is left of {lost}; resume from the last bundle"
             )
         return usable
 

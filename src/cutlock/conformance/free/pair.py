@@ -252,6 +252,9 @@ def replay_trace(trace: Counterexample, stepper: Stepper) -> None:
 
     Raises:
         DivergenceError: code and specification differ, as they did when it was kept.
+        ConformanceError: there is nothing to replay, so a success would mean nothing.
     """
     first, *rest = trace.steps
+    if not rest:
+        raise ConformanceError(f"a trace of {trace.model} has no step; keep it again")
     replay([(s.action, s.state) for s in rest], stepper, start=first.state, in_spec=in_spec)

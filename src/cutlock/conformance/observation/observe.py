@@ -174,7 +174,8 @@ class Observer:
             index = _set(words.set_of(finished))
         if capture.ledger is not None:
             ledger = _set(self._captured_ledger(incarnation, capture, capture.ledger))
-        saved, files = self._disk.in_progress(state.step)
+        attempt = incarnation.saver.attempt(state.step)
+        saved, files = self._disk.in_progress(state.step, attempt)
         return record(
             cursor=cursor,
             loader=loader,

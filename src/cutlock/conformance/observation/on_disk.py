@@ -173,9 +173,9 @@ class Disk:
 
     # The save in progress.
 
-    def in_progress(self, step: int) -> tuple[Saved, frozenset[Value]]:
-        """Of the save of a step that is not published: its rows, and its files."""
-        path = self._directory.root / directory_name(Place.TEMPORARY, step)
+    def in_progress(self, step: int, attempt: int) -> tuple[Saved, frozenset[Value]]:
+        """Of an attempt at the save of a step that is not published: its rows, and its files."""
+        path = self._directory.root / directory_name(Place.TEMPORARY, step, attempt)
         try:
             with os.scandir(path / DATA_PLANE) as entries:
                 key = (path, tuple(sorted((e.name, e.inode()) for e in entries)))

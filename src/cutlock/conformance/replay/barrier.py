@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from cutlock.barrier import _DEAD, _WAITING, Barrier, Cut, Slot
 from cutlock.conformance.faults.sections import UNDRAINED
 from cutlock.conformance.faults.switch import NONE, Patch, Switch
 from cutlock.conformance.observation.compare import differences
-from cutlock.conformance.replay.counterexample import Ending, OnStep, Replayed
+from cutlock.conformance.replay.counterexample import Ending, OnStep, Replayed, cut_short
 from cutlock.conformance.stepping.turns import TurnLoop
 from cutlock.errors import ConfigError, NotEnabledError
 from cutlock.tlc.config import read_config
@@ -256,13 +256,17 @@ def replay_barrier_example(
 
     Raises:
         ConfigError: no fault answers to the model, or the configuration has no such constants.
+        ToolError: it breaks nothing, so it was cut short.
     """
     if example.model not in BARRIER_FAULTS:
         raise ConfigError(
             f"{example.model!r} is no mutant of the barrier; there are: {', '.join(BARRIER_FAULTS)}"
         )
     switch = BARRIER_FAULTS[example.model] if faulty else NONE
-    with switch.applied(), Crowd(*_everyone(config)) as crowd:
+    writers, savers = _everyone(config)
+    if example.loop is None and _holds(example.property, _of_state(example, writers, savers)):
+        raise cut_short(example)
+    with switch.applied(), Crowd(writers, savers) as crowd:
         return _replay(example, crowd, example.model if faulty else None, on_step)
 
 
@@ -281,7 +285,6 @@ def _everyone(config: Path) -> tuple[frozenset[Value], frozenset[Value]]:
 
 
 def _replay(example: Counterexample, crowd: Crowd, fault: str | None, on_step: OnStep) -> Replayed:
-    holds = _PROMISES.get(example.property, _any_state)
     steps = list(enumerate(example.steps[1:], 1))
     if example.loop is not None:
         steps += list(enumerate(example.steps))[example.loop :]
@@ -299,7 +302,7 @@ def _replay(example: Counterexample, crowd: Crowd, fault: str | None, on_step: O
         found = tuple(map(str, differences(step.state, crowd.state())))
         if found and diverged is None:
             diverged, shown = number, found
-        if not holds(crowd):
+        if not _holds(example.property, _of_crowd(crowd)):
             ending, why = Ending.BROKEN, f"{example.property} does not hold"
             on_step(number, step, ending)
             break
@@ -321,29 +324,64 @@ def _replay(example: Counterexample, crowd: Crowd, fault: str | None, on_step: O
     )
 
 
-def _any_state(crowd: Crowd) -> bool:
-    return True
+class _Look(NamedTuple):
+    """What the promises are about, of the real barrier or of a state of the model."""
+
+    slots: int
+    """As the barrier counts them."""
+    open: bool
+    in_slots: int
+    in_cuts: int
+    waits_first: type[Slot | Cut] | None
 
 
-def _exclusion(crowd: Crowd) -> bool:
-    cuts = len(crowd.holders(Cut))
-    return not cuts or (cuts == 1 and not crowd.holders(Slot))
-
-
-def _balance(crowd: Crowd) -> bool:
+def _of_crowd(crowd: Crowd) -> _Look:
     barrier = crowd.barrier
-    slots, cuts = crowd.holders(Slot), crowd.holders(Cut)
-    return barrier.slots == len(slots) and barrier.cut_open == bool(cuts)
+    return _Look(
+        slots=barrier.slots,
+        open=barrier.cut_open,
+        in_slots=len(crowd.holders(Slot)),
+        in_cuts=len(crowd.holders(Cut)),
+        waits_first=type(barrier._queue[0][0]) if barrier._queue else None,
+    )
 
 
-def _no_idle_place(crowd: Crowd) -> bool:
-    barrier = crowd.barrier
-    if not barrier.waiting or barrier.cut_open:
+def _of_state(
+    example: Counterexample, writers: frozenset[Value], savers: frozenset[Value]
+) -> _Look:
+    """The last state of a counterexample."""
+    last: Mapping[str, Any] = example.steps[-1].state
+    inside = {who for who, state in last["state"].items() if state in {"granted", "inside"}}
+    first = next(iter(last["queue"]), None)
+    return _Look(
+        slots=last["slots"],
+        open=last["open"],
+        in_slots=len(inside & writers),
+        in_cuts=len(inside & savers),
+        waits_first=None if first is None else Cut if first in savers else Slot,
+    )
+
+
+def _holds(promise: str, look: _Look) -> bool:
+    asked = _PROMISES.get(promise)
+    return asked is None or asked(look)
+
+
+def _exclusion(look: _Look) -> bool:
+    return not look.in_cuts or (look.in_cuts == 1 and not look.in_slots)
+
+
+def _balance(look: _Look) -> bool:
+    return look.slots == look.in_slots and look.open == bool(look.in_cuts)
+
+
+def _no_idle_place(look: _Look) -> bool:
+    if look.waits_first is None or look.open:
         return True
-    return barrier.waiting[0] == "cut" and barrier.slots > 0
+    return look.waits_first is Cut and look.slots > 0
 
 
-_PROMISES: Mapping[str, Callable[[Crowd], bool]] = MappingProxyType(
+_PROMISES: Mapping[str, Callable[[_Look], bool]] = MappingProxyType(
     {"Exclusion": _exclusion, "Balance": _balance, "NoIdlePlace": _no_idle_place}
 )
 """Those that can be asked of one state; the others fall by going round."""

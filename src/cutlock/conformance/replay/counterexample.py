@@ -30,11 +30,17 @@ from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.errors import ConformanceError, CutlockError, DivergenceError, NotEnabledError
+from cutlock.errors import (
+    ConformanceError,
+    CutlockError,
+    DivergenceError,
+    NotEnabledError,
+    ToolError,
+)
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.itf import Counterexample, Step
 
-__all__ = ["DEADLOCK", "Ending", "OnStep", "Replayed", "replay_example"]
+__all__ = ["DEADLOCK", "Ending", "OnStep", "Replayed", "cut_short", "replay_example"]
 
 DEADLOCK = "deadlock"
 """The property of a counterexample whose last state has no successor."""
@@ -109,14 +115,26 @@ def replay_example(
 
     Raises:
         ConformanceError: the promise cannot be asked of a state, or the code has no such action.
+        ToolError: the promise holds at the end of the counterexample, so it was cut short.
     """
     promise = _promise(example.property)
+    if example.property not in {DEADLOCK, ""} and promise(bounds, example.steps[-1].state):
+        raise cut_short(example)
     switch = NONE if fault is None else fault.switch(protected=protected, second_lines=second_lines)
     blind = () if fault is None else tuple(fault.blind)
     with switch.stepper(bounds, directory, host) as stepper:
         return _Replay(example, stepper, switch, blind, promise, on_step).run(
             None if fault is None or protected else fault.name
         )
+
+
+def cut_short(example: Counterexample) -> ToolError:
+    """The error for a counterexample that shows nothing; the code would pass it for no reason."""
+    return ToolError(
+        f"the {len(example.steps)} states of {example.model} do not break {example.property}: the "
+        f"last ones are missing; make it anew with `cutlock mutants {example.model} --traces "
+        "FOLDER --write`"
+    )
 
 
 class _Replay:

@@ -1,0 +1,145 @@
+"""What may change between a save and its resume: one rule per field of the configuration.
+
+A field is refused where saved state would mean something else under another value; it adapts
+where what was saved is read in the light of the new value, by the rule that stands here; it is
+free where nothing saved depends on it. `docs/resume.md` is this table for people.
+
+Source: design, section 10.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cutlock.controller.config import RunConfig
+from cutlock.errors import ConfigMismatchError
+
+__all__ = ["RULES", "FieldRule", "Rule", "require_resumable"]
+
+
+class Rule(enum.StrEnum):
+    """What becomes of another value."""
+
+    REFUSED = "refused"
+    REFUSED_WITH_ROWS = "refused with rows"
+    """Without the rows of the bundle it is free."""
+    ADAPTS = "adapts"
+    FREE = "free"
+
+
+@dataclass(frozen=True)
+class FieldRule:
+    """The rule of one field, and the reason for it or what adapting means."""
+
+    rule: Rule
+    why: str
+
+
+def _refused(why: str) -> FieldRule:
+    return FieldRule(Rule.REFUSED, why)
+
+
+def _with_rows(why: str) -> FieldRule:
+    return FieldRule(Rule.REFUSED_WITH_ROWS, why)
+
+
+def _adapts(why: str) -> FieldRule:
+    return FieldRule(Rule.ADAPTS, why)
+
+
+def _free(why: str) -> FieldRule:
+    return FieldRule(Rule.FREE, why)
+
+
+_OTHER_SAMPLER = "cursor and stamps mean something else under another sampler"
+_OTHER_DATA = "the saved position means nothing in another data set"
+_A_LIMIT = "a limit of what is done from now on"
+
+RULES: Mapping[str, FieldRule] = {
+    "seed": _refused("the order of the prompts depends on it"),
+    "epochs": _adapts(
+        "that many are served from now on, of a started one what is begun; fewer than the bundle "
+        "has finished are refused"
+    ),
+    "max_steps": _adapts("steps are counted over restarts; a budget that is used up ends the run"),
+    "prompts_per_step": _refused("stamps were given to batches of the saved size"),
+    "group_size": _refused("saved groups have the saved size"),
+    "sampler.name": _refused(_OTHER_SAMPLER),
+    "sampler.window": _adapts(
+        "gate and staleness go by it; groups that a narrower one leaves out are evicted, recorded"
+    ),
+    "sampler.order": _adapts("the choice among finished groups goes by it"),
+    "sampler.path": _refused(_OTHER_SAMPLER),
+    "sampler.options": _adapts(
+        "the class is made with them and gets its cursor back; one with admit() alone whose gate "
+        "is shut for more than a step by then ends the run by name"
+    ),
+    "buffer.capacity": _adapts(
+        "places are counted anew; too few for finished groups and the next step are refused"
+    ),
+    "buffer.max_in_flight": _free("a limit of what is generated from now on"),
+    "buffer.spare_prompts": _adapts(
+        "the saved pool stays as it is, is filled below the new mark and drained at the end"
+    ),
+    "checkpoint.every": _free("the rhythm of later saves"),
+    "checkpoint.keep": _adapts("older bundles beyond it are removed after the next save"),
+    "checkpoint.rows": _adapts("later bundles go by it; what this bundle lacks is generated again"),
+    "checkpoint.limit_s": _free(_A_LIMIT),
+    "checkpoint.failures_in_a_row": _free("failures are counted from 0"),
+    "failures.attempts": _free("tries of a group are counted from 0"),
+    "failures.drop_budget": _adapts("drops are counted over restarts; the next one beyond it ends"),
+    "plane.kind": _with_rows("the saved rows are in its format"),
+    "plane.units": _with_rows("rows are placed by unit"),
+    "plane.partition": _with_rows("the saved rows are in that partition"),
+    "plane.limit_s": _free(_A_LIMIT),
+    "plane.unit_limit_s": _free(_A_LIMIT),
+    "workers.generators": _free("generators keep nothing"),
+    "workers.token_delay_s": _free("generators keep nothing"),
+    "workers.learning_rate": _adapts("the saved optimizer goes on with it"),
+    "workers.limit_s": _free(_A_LIMIT),
+    "workers.group_limit_s": _free(_A_LIMIT),
+    "workers.step_limit_s": _free(_A_LIMIT),
+    "task.prompts": _refused(_OTHER_DATA),
+    "task.length": _refused(_OTHER_DATA),
+    "task.vocabulary": _refused(_OTHER_DATA),
+    "watchdog.stall_s": _free(_A_LIMIT),
+    "watchdog.action": _free("what a stall leads to from now on"),
+    "watchdog.controller_s": _free(_A_LIMIT),
+}
+"""By the path of the field; every field of `RunConfig` and of each sampler has one."""
+
+
+def require_resumable(saved: RunConfig, now: RunConfig, *, with_rows: bool) -> None:
+    """Refuse a changed field that the saved state depends on.
+
+    Bounds of fields that adapt depend on what the bundle holds, and are checked with it.
+
+    Args:
+        with_rows: whether finished groups are restored with their tensors.
+
+    Raises:
+        ConfigMismatchError: with the field, both values and the way out.
+    """
+    refusing = {Rule.REFUSED, Rule.REFUSED_WITH_ROWS} if with_rows else {Rule.REFUSED}
+    before, after = saved.plain(), now.plain()
+    for field, rule in RULES.items():
+        was, is_now = _value(before, field), _value(after, field)
+        if rule.rule in refusing and was != is_now:
+            way_out = f"set {field} = {was!r}"
+            if rule.rule is Rule.REFUSED_WITH_ROWS:
+                way_out += " or resume with --without-rows"
+            raise ConfigMismatchError(
+                f"{field} was {was!r} when the bundle was saved and is {is_now!r} now; "
+                f"{rule.why}; {way_out}"
+            )
+
+
+def _value(config: Mapping[str, Any], field: str) -> object:
+    """The value at a path; None where a sampler has no such field."""
+    value: Any = config
+    for name in field.split("."):
+        value = value.get(name)
+    return value
