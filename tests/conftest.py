@@ -9,12 +9,18 @@ import pytest
 
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.tlc.run import Toolchain, find_toolchain
+from tests.support.tally import TALLIES
 
 if TYPE_CHECKING:
     from tests.support.real_plane import RealCluster
 
 # Before any test module imports ray.
 keep_ray_on_loopback()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name, count in sorted(TALLIES.items()):
+        terminalreporter.write_line(f"{name}: {count}")
 
 
 @pytest.fixture(scope="session")

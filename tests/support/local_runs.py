@@ -36,7 +36,7 @@ from cutlock.controller.save import RunIdentity
 from cutlock.errors import PlaneError, WorkerError
 from cutlock.events import EventLog
 from cutlock.plane.base import DataPlane, Fields
-from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore
+from cutlock.plane.memory import NO_STEPS, MemoryBootstrap, MemoryPlane, MemoryStore, PlaneSteps
 from cutlock.stops import NO_STOPS, StopPoints
 from cutlock.workers.base import POLICY_FILES, TRAINER_FILE, Prompt, Rollouts, StepReport
 from cutlock.workers.chain import FIRST_CHAIN, extend_chain
@@ -180,9 +180,11 @@ class OneThread(ThreadPoolExecutor):
         return future
 
 
-def in_one_thread(work: Coroutine[Any, Any, T]) -> T:
+def in_one_thread(work: Coroutine[Any, Any, T], make_task: Any = None) -> T:
+    """Run a coroutine to its end; `make_task` is a task factory of its loop."""
     with asyncio.Runner() as runner:
         runner.get_loop().set_default_executor(OneThread())
+        runner.get_loop().set_task_factory(make_task)
         return runner.run(work)
 
 
@@ -192,6 +194,11 @@ class Run:
 
     directory: RunDirectory
     trouble: Trouble = Trouble()
+    steps: PlaneSteps = NO_STEPS
+    """Told every step of the store."""
+    new_trainer: Callable[[DataPlane], LightTrainer] = LightTrainer
+    make_task: Any = None
+    """Task factory of every start's loop."""
     trainer: LightTrainer = field(init=False, repr=False)
     """Of the last start."""
 
@@ -211,7 +218,7 @@ class Run:
         return Run(RunDirectory(root), replace(self.trouble, broken_saves=frozenset()))
 
     def first(self, config: RunConfig, stops: StopPoints = NO_STOPS) -> RunReport:
-        return in_one_thread(self._run(config, None, stops))
+        return in_one_thread(self._run(config, None, stops), self.make_task)
 
     def plan(
         self, bundle: str | None = None, config: RunConfig | None = None, *, with_rows: bool = True
@@ -223,7 +230,7 @@ class Run:
         """Go on to the end; nothing is launched if the bundle is the end."""
         plan = plan or self.plan()
         if not plan.finished:
-            in_one_thread(self._run(plan.config, plan, stops))
+            in_one_thread(self._run(plan.config, plan, stops), self.make_task)
 
     def audit(self) -> Audit:
         return audit_run(self.directory)
@@ -231,13 +238,13 @@ class Run:
     async def _build(
         self, config: RunConfig, plan: ResumePlan | None, stops: StopPoints
     ) -> tuple[Controller, EventLog]:
-        bootstrap = MemoryBootstrap(None, units=config.plane.units)
+        bootstrap = MemoryBootstrap(MemoryStore(config.plane.units, self.steps))
         ready = await load_plane(plan, bootstrap)
 
         async def connect() -> DataPlane:
             return BrokenPlane(bootstrap.store, self.trouble)
 
-        self.trainer = LightTrainer(MemoryPlane(bootstrap.store))
+        self.trainer = self.new_trainer(MemoryPlane(bootstrap.store))
         if plan is not None:
             await self.trainer.load(plan.policy_directory)
         incarnation = self.directory.next_incarnation()

@@ -26,6 +26,33 @@ class VirtualClock:
         self.now += seconds
 
 
+class WakingClock(VirtualClock):
+    """A virtual clock that wakes who sleeps on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sleepers: dict[asyncio.Future[None], float] = {}
+
+    async def sleep(self, seconds: float) -> None:
+        sleeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers[sleeper] = self.now + seconds
+        try:
+            await sleeper
+        finally:
+            del self._sleepers[sleeper]
+
+    async def pass_by(self, seconds: float) -> None:
+        """Let time pass, from one sleeper's end to the next; each does what it has to do."""
+        end = self.now + seconds
+        while (due := min(self._sleepers.values(), default=end + 1)) <= end:
+            self.now = max(self.now, due)
+            for sleeper, until in self._sleepers.items():
+                if until <= self.now and not sleeper.done():
+                    sleeper.set_result(None)
+            await settle()
+        self.now = end
+
+
 async def turns(count: int = 1) -> None:
     """Let every task that is ready run, `count` times over."""
     for _ in range(count):

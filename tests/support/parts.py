@@ -45,10 +45,14 @@ class Script:
         self.reached = asyncio.Event()
         """Somebody stands at a place that is held."""
         self.passed: list[Place] = []
+        self.announced: list[tuple[Action, dict[str, object]]] = []
+        """Stop points that were reached, with what was said there."""
         self._go = asyncio.Event()
 
     async def reach(self, at: PlaneStep | Action, /, **where: object) -> None:
         place: Place = (at.op, at.phase, at.unit) if isinstance(at, PlaneStep) else at
+        if isinstance(at, Action):
+            self.announced.append((at, where))
         if place in self._hold:
             self.reached.set()
             await self._go.wait()
@@ -124,6 +128,10 @@ class Parts:
         """Row keys of the index and of the open training step."""
         entries = [*self.buffer.ready(), *self.buffer.claimed.values()]
         return {key for entry in entries for key in entry.row_keys}
+
+    def log(self) -> list[tuple[str, dict[str, object]]]:
+        """The recorded actions with their arguments, in order."""
+        return [(record.action, record.args) for record in self.events.records]
 
     def actions(self) -> list[str]:
         """The names of the recorded actions, in order."""

@@ -82,6 +82,7 @@ class RealHarness:
     short_limit_s = 1.0
 
     def __init__(self, cluster: RealCluster) -> None:
+        self.unit_limit_s = 60.0
         self._cluster = cluster
         self._clients: list[DataPlane] = []
 
@@ -92,7 +93,9 @@ class RealHarness:
     async def connect(self, *, limit_s: float = 60.0) -> DataPlane:
         from cutlock.plane.transfer_queue import TransferQueuePlane
 
-        client = await TransferQueuePlane.connect("rollouts", limit_s=limit_s)
+        client = await TransferQueuePlane.connect(
+            "rollouts", limit_s=limit_s, unit_limit_s=self.unit_limit_s
+        )
         self._clients.append(client)
         return client
 

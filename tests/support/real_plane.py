@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import ray
 import transfer_queue as tq
 
 from cutlock.plane.transfer_queue import TransferQueueBootstrap
+from tests.support.processes import frozen
 
 UNITS = 2
 
@@ -63,21 +63,34 @@ class RealCluster:
     def in_controller(self, question: Any) -> Any:
         return ray.get(self.controller.__ray_call__.remote(question))
 
-    @contextmanager
-    def frozen_controller(self) -> Iterator[None]:
+    def frozen_controller(self) -> AbstractContextManager[None]:
         """The controller's process is stopped, and goes on at the end: nothing is answered."""
-        process = self.in_controller(lambda store: os.getpid())
-        os.kill(process, signal.SIGSTOP)
-        try:
-            while not _all_threads_stopped(process):
-                os.sched_yield()
-            yield
-        finally:
-            os.kill(process, signal.SIGCONT)
+        return frozen(self.in_controller(lambda store: os.getpid()))
+
+    def frozen_unit(self, unit: int) -> AbstractContextManager[None]:
+        """As `frozen_controller`, of one storage unit."""
+        return frozen(self.unit_process(unit))
+
+    def kill_controller(self) -> None:
+        """SIGKILL the controller; only `stop_store` makes the store whole again."""
+        os.kill(self.in_controller(lambda store: os.getpid()), signal.SIGKILL)
 
     def kill_unit(self, unit: int) -> None:
-        """Kill one storage unit; only `stop_store` makes the store whole again."""
-        ray.kill(ray.get_actor(f"TransferQueueStorageUnit#{unit}"))
+        """SIGKILL one storage unit; only `stop_store` makes the store whole again."""
+        os.kill(self.unit_process(unit), signal.SIGKILL)
+
+    def unit_process(self, unit: int) -> int:
+        """Process of a storage unit, which has to answer."""
+        actor = ray.get_actor(f"TransferQueueStorageUnit#{unit}")
+        process: int = ray.get(actor.__ray_call__.remote(lambda self: os.getpid()))
+        return process
+
+    async def restart_store(self) -> None:
+        """Stop the TransferQueue, whatever is left of it, and start another one."""
+        running, self._running = self._running, None
+        if running is not None:
+            await running.stop()
+        await self.untouched_store()
 
     def stop_store(self) -> None:
         """Stop the TransferQueue; the next test that needs one starts it."""
@@ -88,8 +101,3 @@ class RealCluster:
     def shut_down(self) -> None:
         self.stop_store()
         ray.shutdown()
-
-
-def _all_threads_stopped(process: int) -> bool:
-    tasks = Path(f"/proc/{process}/task").iterdir()
-    return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)

@@ -114,8 +114,8 @@ class Incarnation:
                 root=rig.directory.root,
                 events=self.log,
                 stops=self.holds,
-                now=lambda: 0.0,
-                sleep=sleep_for_ever,
+                now=rig.now,
+                sleep=rig.sleep,
             ),
         )
         # The controller shows no more of itself than users need; a test looks inside.
@@ -262,6 +262,9 @@ class Rig:
         self.kind = harness.bootstrap.info.kind
         self.plane_holds = PlaneHolds()
         """Of the store of the newest incarnation; for the memory plane only."""
+        self.now: Callable[[], float] = lambda: 0.0
+        self.sleep: Callable[[float], Awaitable[None]] = sleep_for_ever
+        """Clock of the incarnations that are launched from now on; it stands still."""
         self.incarnations: list[Incarnation] = []
         self._root = root
         self.configure(**changes)

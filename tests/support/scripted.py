@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -108,6 +110,7 @@ class ScriptedGenerator:
         self._told: dict[str, asyncio.Event] = {}
         self._all = False
         self._failing: dict[str, int] = {}
+        self._failure: type[WorkerError] = WorkerError
 
     def finish(self, *group_ids: str) -> None:
         """Let the rollouts of these groups end, now or whenever they begin."""
@@ -120,8 +123,11 @@ class ScriptedGenerator:
         for event in self._told.values():
             event.set()
 
-    def fail(self, *group_ids: str, times: int = 1_000_000) -> None:
+    def fail(
+        self, *group_ids: str, times: int = 1_000_000, failure: type[WorkerError] = WorkerError
+    ) -> None:
         """Let the next rollouts of these groups end in an error."""
+        self._failure = failure
         for group_id in group_ids:
             self._failing[_prompt_of(group_id)] = times
 
@@ -130,7 +136,7 @@ class ScriptedGenerator:
         await self._event(prompt.prompt_id).wait()
         if self._failing.get(prompt.prompt_id):
             self._failing[prompt.prompt_id] -= 1
-            raise WorkerError(f"{prompt.prompt_id} was made to fail")
+            raise self._failure(f"{prompt.prompt_id} was made to fail")
         tokens = torch.tensor(prompt.tokens)
         response = torch.tensor([*reversed(prompt.tokens), self._shape.eos])
         rewards = [float(sibling % 2) for sibling in range(group_size)]
@@ -184,23 +190,73 @@ class WatchedLog(EventLog):
 
 
 class RefusingDisk:
-    """The real `FileSystem`, except that the n-th change is refused."""
+    """The real `FileSystem`, which refuses changes from the n-th on until it is mended.
 
-    def __init__(self, refuses_at: int) -> None:
+    Args:
+        code: why; EIO refuses the n-th change only, ENOSPC all that need room, others all.
+    """
+
+    def __init__(self, refuses_at: int, code: int = errno.EIO) -> None:
         self._left = refuses_at
+        self._code = code
+
+    def mend(self) -> None:
+        self._code = 0
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(REAL, name)
-        return method if name in _READS else partial(self._change, method)
+        return method if name in _READS else partial(self._change, name, method)
 
-    def _change(self, method: Callable[..., object], *arguments: object) -> object:
+    def _change(self, name: str, method: Callable[..., object], *arguments: object) -> object:
         self._left -= 1
-        if not self._left:
-            raise OSError(errno.EIO, "refused", str(arguments[0]))
+        refused = {
+            0: False,
+            errno.EIO: not self._left,
+            errno.ENOSPC: self._left <= 0 and name in _NEED_ROOM,
+        }.get(self._code, self._left <= 0)
+        if refused:
+            raise OSError(self._code, os.strerror(self._code), str(arguments[0]))
         return method(*arguments)
 
 
+class HangingDisk:
+    """The real `FileSystem`, on which a chosen change takes until it is released.
+
+    Args:
+        method: name of the method of which one call hangs.
+        last: whether the change is made before it hangs, rather than after.
+    """
+
+    def __init__(self, method: str, nth: int = 1, *, last: bool = False) -> None:
+        self.hangs = threading.Event()
+        self.ended = threading.Event()
+        self._method = method
+        self._left = nth
+        self._last = last
+        self._free = threading.Event()
+
+    def release(self) -> None:
+        self._free.set()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(REAL, name)
+        return partial(self._hang, method) if name == self._method else method
+
+    def _hang(self, method: Callable[..., object], *arguments: object) -> object:
+        self._left -= 1
+        if self._left:
+            return method(*arguments)
+        result = method(*arguments) if self._last else None
+        self.hangs.set()
+        self._free.wait()
+        try:
+            return result if self._last else method(*arguments)
+        finally:
+            self.ended.set()
+
+
 _READS = ("kind", "list_directory", "read_chunks")
+_NEED_ROOM = ("make_directory", "write_file", "sync_file", "sync_directory")
 
 
 async def sleep_for_ever(seconds: float) -> None:
