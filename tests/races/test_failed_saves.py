@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 
 from cutlock.alphabet import Action
+from cutlock.bundle.files import REAL
 from cutlock.bundle.publication import latest, scan
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import (
@@ -17,9 +21,11 @@ from cutlock.errors import (
     SaveError,
     WorkerError,
 )
+from cutlock.events import read_log
 from tests.support.checks import WINDOW
-from tests.support.rig import Incarnation, Rig
-from tests.support.scripted import RefusingDisk
+from tests.support.loop import WakingClock
+from tests.support.rig import LIMIT_S, Incarnation, Rig
+from tests.support.scripted import HangingDisk, RefusingDisk
 from tests.support.situations import (
     EVERY_STEP,
 )
@@ -91,10 +97,11 @@ def fails(run: Incarnation, part: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EACCES])
 async def test_whatever_the_disk_refuses_the_run_goes_on_and_the_last_bundle_stays(
-    memory_rig: Rig, monkeypatch: pytest.MonkeyPatch
+    memory_rig: Rig, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """One save per step; of the n-th the disk refuses the n-th operation."""
+    """One save per step; of the n-th the disk refuses the n-th operation, and what follows."""
     rig = memory_rig
     rig.configure(task={"prompts": 120}, checkpoint={"every": 1, "failures_in_a_row": 100})
     run = await rig.launch(started=False)
@@ -106,20 +113,98 @@ async def test_whatever_the_disk_refuses_the_run_goes_on_and_the_last_bundle_sta
     begin = BundleWriter.begin
     disks: list[Any] = []
 
-    def on_a_refusing_disk(root: Path, run_id: str, step: int) -> BundleWriter:
-        disks.append(RefusingDisk(len(disks) + 1))
-        return begin(root, run_id, step, disks[-1])
+    def on_a_refusing_disk(root: Path, run_id: str, step: int, **more: Any) -> BundleWriter:
+        if disks:
+            disks[-1].mend()
+        disks.append(RefusingDisk(len(disks) + 1, code))
+        return begin(root, run_id, step, disks[-1], **more)
 
     monkeypatch.setattr(BundleWriter, "begin", on_a_refusing_disk)
     first_step.release()
     await run.finish()
     rig.check_end(run)
-    refused_steps = [r.args["step"] for r in run.log.records if r.action == Action.FAIL_SAVE]
+    refused = [r for r in run.log.records if r.action == Action.FAIL_SAVE]
+    refused_steps = [r.args["step"] for r in refused]
+    assert all(os.strerror(code) in str(r.args["error"]) for r in refused)
     published = [r.args["step"] for r in run.log.records if r.action == Action.PUBLISH_BUNDLE]
     assert len(refused_steps) > 20
+    assert refused_steps == list(range(1, len(refused_steps) + 1))
     assert sorted([*refused_steps, *published]) == list(range(61))
-    assert latest(rig.directory.root).name == f"step_{published[-1]}"
+    assert [bundle.manifest.step for bundle in scan(rig.directory.root).bundles] == published
     assert scan(rig.directory.root).debris == ()
+
+
+async def test_while_the_log_cannot_be_written_saves_fail_and_nothing_of_it_is_lost(
+    memory_rig: Rig,
+) -> None:
+    """A disk that is full for everything: for the log and the metrics too."""
+    rig = memory_rig
+    rig.configure(checkpoint={"every": 1, "failures_in_a_row": 100})
+    run = await rig.run_to(2)
+    write, full = os.write, [True]
+
+    def as_room_is(descriptor: int, data: bytes) -> int:
+        if full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "write", as_room_is)
+        run.cut.release()
+        failed = await run.logged(Action.FAIL_SAVE, step=2)
+        assert "the event log cannot be written: No space left" in str(failed.args["error"])
+        assert len(list(read_log(run.log.path))) < len(run.log.records)
+        full[0] = False
+        await run.finish()
+    rig.check_end(run)
+    assert [record.seq for record in read_log(run.log.path)] == list(range(run.log.count))
+    assert [bundle.manifest.step for bundle in scan(rig.directory.root).bundles] == [0, 1, 3, 4]
+
+
+HANGS = {
+    "making the bundle's directory": HangingDisk("make_directory"),
+    "writing the sidecars": HangingDisk("write_file"),
+    "sealing the bundle": HangingDisk("sync_file", 2),
+    "publishing the bundle": HangingDisk("rename"),
+    "publishing the bundle, which is renamed": HangingDisk("rename", last=True),
+}
+
+
+@pytest.mark.parametrize("part", HANGS)
+async def test_a_save_slower_than_its_limit_is_given_up_and_publishes_nothing_later(
+    memory_rig: Rig, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    rig, disk, clock = memory_rig, HANGS[part], WakingClock()
+    rig.now, rig.sleep = clock, clock.sleep
+    rig.configure(checkpoint={"every": 1, "limit_s": 100})
+    begin = BundleWriter.begin
+
+    def on_a_hanging_disk(root: Path, run_id: str, step: int, **more: Any) -> BundleWriter:
+        return begin(root, run_id, step, disk if step == 2 else REAL, **more)
+
+    monkeypatch.setattr(BundleWriter, "begin", on_a_hanging_disk)
+    run = await rig.launch(started=False)
+    run.generator.finish_all()
+    run.start()
+    try:
+        assert await asyncio.to_thread(disk.hangs.wait, LIMIT_S)
+        await clock.pass_by(99)
+        assert not [r for r in run.log.records if r.action == Action.FAIL_SAVE]
+        await clock.pass_by(1)
+        failed = await run.logged(Action.FAIL_SAVE, step=2)
+        said = f"{part.partition(',')[0]} had not ended 100 s after the save had begun"
+        assert said in str(failed.args["error"])
+        assert "checkpoint.limit_s" in str(failed.args["error"])
+    finally:
+        disk.release()
+    assert await asyncio.to_thread(disk.ended.wait, LIMIT_S)
+    await run.finish()
+    rig.check_end(run)
+    found = scan(rig.directory.root)
+    assert [bundle.manifest.step for bundle in found.bundles] == [0, 1, 3, 4]
+    # A directory that came too late was nobody's; the next start removes it.
+    late = ["tmp_step_2"] if part.startswith("making") else []
+    assert [debris.path.name for debris in found.debris] == late
 
 
 async def test_too_many_failed_saves_in_a_row_end_the_run(rig: Rig) -> None:

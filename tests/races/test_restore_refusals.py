@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
 from cutlock.alphabet import Action
 from cutlock.bundle.artifacts import LEDGER, MANIFEST, POLICY, SIDECARS, STAMP, TRAINING_INFO
+from cutlock.controller.assembly import build_prompts
 from cutlock.controller.config import RunConfig
 from cutlock.controller.core import Controller
 from cutlock.controller.restore import (
@@ -18,22 +21,27 @@ from cutlock.controller.restore import (
     PlaneReady,
     Restored,
     ResumePlan,
+    _require_readable,
     connect_plane,
     load_plane,
     restore_state,
+    verify_for_resume,
+    with_way_out,
 )
 from cutlock.errors import (
     BundleCorruptError,
     CapacityError,
     ConfigMismatchError,
     CutlockError,
+    InventoryError,
     MisuseError,
     PlaneTouchedError,
     RestoreError,
 )
-from cutlock.plane.base import DataPlane
+from cutlock.plane.base import READABLE_VERSIONS, DataPlane, PlaneInfo
+from cutlock.records import digest_of
 from cutlock.workers.base import WEIGHTS_FILE
-from tests.support.bundles import reseal
+from tests.support.bundles import reseal, save
 from tests.support.rig import Rig, config_of
 from tests.support.samplers import AdmitOnly, NotRestorable
 from tests.support.situations import (
@@ -90,7 +98,7 @@ CHANGED = {
     "capacity": (
         {"sampler": {"window": 0}},
         CapacityError,
-        "holds 3 finished groups and the buffer capacity is 2; .*at least 4",
+        "step_1 holds 3 finished groups and the buffer capacity is 2; .*at least 4",
     ),
     "group size": ({"group_size": 4}, ConfigMismatchError, "group_size was 2 .* and is 4 now"),
     "prompts per step": (
@@ -107,7 +115,7 @@ CHANGED = {
     "data set": (
         {"task": {"prompts": 9}},
         ConfigMismatchError,
-        "the data set was .* and is .*9 prompts",
+        "task.prompts was 8 .* and is 9 now",
     ),
     "units": ({"plane": {"units": 3}}, ConfigMismatchError, "plane.units was 2 .* and is 3 now"),
 }
@@ -209,6 +217,115 @@ async def test_a_damaged_file_is_refused_by_name_with_the_last_bundle_that_verif
     await resumed.finish()
 
 
+async def test_a_saved_configuration_of_another_version_is_refused_with_the_versions(
+    memory_rig: Rig,
+) -> None:
+    bundle = await three_ready(memory_rig)
+    info = msgspec.json.decode((bundle / TRAINING_INFO).read_bytes())
+    info["config"]["of_later"] = 1
+    info["config_digest"] = digest_of(info["config"])
+    (bundle / TRAINING_INFO).write_bytes(msgspec.json.encode(info))
+    reseal(bundle)
+    says = r"is not one of this version: .*of_later.* the versions that wrote it: {'"
+    await refused(memory_rig, bundle, RestoreError, says)
+
+
+async def test_another_data_set_is_refused_with_the_start_of_both_digests(
+    memory_rig: Rig,
+) -> None:
+    bundle = await three_ready(memory_rig)
+    other = build_prompts(config_of(memory_rig.kind, seed=5))
+    with pytest.raises(ConfigMismatchError) as caught:
+        verify_for_resume(bundle, lambda _: other)
+    for prompts in (memory_rig.prompts, other):
+        assert f"(digest {prompts.digest[:16]})" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reads"),
+    [("memory", ", ".join(READABLE_VERSIONS["memory"])), ("tape", "none of that kind")],
+)
+def test_rows_of_a_store_that_is_not_known_are_refused_with_what_is(
+    tmp_path: Path, kind: str, reads: str
+) -> None:
+    says = re.escape(
+        f"rows of {tmp_path} were written by {kind} 0.0 and this version reads {reads};"
+    )
+    with pytest.raises(ConfigMismatchError, match=f"{says} install a version that reads them"):
+        _require_readable(tmp_path, PlaneInfo(kind=kind, version="0.0", units=2))
+
+
+async def test_rows_of_another_version_of_the_store_are_refused_unless_they_are_left(
+    memory_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = await three_ready(memory_rig)
+    monkeypatch.setitem(READABLE_VERSIONS, "memory", ("8", "9"))
+    says = re.escape(f"the rows of {bundle} were written by memory")
+    with pytest.raises(ConfigMismatchError, match=f"{says} .* reads 8, 9;"):
+        memory_rig.plan(bundle)
+    assert memory_rig.plan(bundle, with_rows=False).snapshot.index == ()
+
+
+async def test_rows_that_are_missing_after_the_load_are_counted_and_named(memory_rig: Rig) -> None:
+    plan = memory_rig.plan(await three_ready(memory_rig))
+    await memory_rig.harness.start()
+    ready = await load_plane(plan, memory_rig.harness.bootstrap)
+    lost = sorted(key for entry in plan.snapshot.index for key in entry.row_keys)[1:]
+
+    async def connect() -> DataPlane:
+        plane = await memory_rig.harness.connect()
+        await plane.clear(lost)
+        return plane
+
+    says = re.escape(f"5 of 6 rows of the index are not in the restored plane, e.g. {lost[:4]}; ")
+    with pytest.raises(InventoryError, match=f"{says}resume with --without-rows"):
+        await connect_plane(ready, connect)
+
+
+async def test_rows_that_no_group_owns_are_cleared_before_the_first_step(memory_rig: Rig) -> None:
+    plan = memory_rig.plan(await three_ready(memory_rig))
+    await memory_rig.harness.start()
+    ready = await load_plane(plan, memory_rig.harness.bootstrap)
+
+    async def connect() -> DataPlane:
+        plane = await memory_rig.harness.connect()
+        await plane.put(["nobody/0"], {"reward": [torch.tensor([1.0])]})
+        return plane
+
+    connected = await connect_plane(ready, connect)
+    indexed = [key for entry in plan.snapshot.index for key in entry.row_keys]
+    assert sorted(await connected.plane.list_keys()) == sorted(indexed)
+
+
+async def test_a_bundle_of_another_run_is_no_way_out(memory_rig: Rig) -> None:
+    rig = memory_rig
+    rig.configure(checkpoint=EVERY_STEP)
+    run = await rig.run_to(2)
+    run.cut.release()
+    bundle = await run.published(2)
+    await run.crash()
+    save(rig.directory.root, 9, run_id="other")
+    error = with_way_out(BundleCorruptError("broken", bundle), bundle)
+    assert "the last bundle that verifies is step_1" in str(error)
+
+
+def test_where_no_run_is_known_every_bundle_is_a_way_out(tmp_path: Path) -> None:
+    save(tmp_path, 6)
+    save(tmp_path, 7)
+    (save(tmp_path, 8) / LEDGER).write_bytes(b"damaged")
+    bundle = save(tmp_path, 9)
+    error = with_way_out(BundleCorruptError("broken", bundle), bundle)
+    assert str(error).startswith("broken; the last bundle that verifies is step_7: resume with")
+    assert error.bundle == bundle
+
+
+def test_without_another_bundle_there_is_no_way_out(tmp_path: Path) -> None:
+    bundle = save(tmp_path, 8)
+    error = with_way_out(BundleCorruptError("broken", bundle), bundle)
+    assert str(error) == f"broken; no other bundle in {tmp_path} verifies"
+    assert error.bundle == bundle
+
+
 @pytest.mark.parametrize("with_rows", [True, False])
 async def test_a_store_that_another_client_is_connected_to_is_refused(
     rig: Rig, with_rows: bool
@@ -253,6 +370,31 @@ async def test_no_stage_of_a_restore_is_made_by_hand(memory_rig: Rig) -> None:
             make()
 
 
+async def test_a_resume_takes_the_saved_rows_and_configuration_unless_it_is_told_otherwise(
+    memory_rig: Rig,
+) -> None:
+    bundle = await three_ready(memory_rig)
+    plan = verify_for_resume(bundle, build_prompts)
+    assert len(plan.snapshot.index) == 3
+    assert plan == memory_rig.plan(bundle, memory_rig.config, with_rows=True)
+
+
+async def test_the_state_is_restored_in_one_slot(memory_rig: Rig) -> None:
+    bundle = await three_ready(memory_rig)
+    resumed = await memory_rig.resume(bundle, started=False)
+    slots = resumed.state.barrier.statistics.slots
+    assert {kind: slots[kind].entered for kind in slots} == {"restore": 1}
+
+
+async def test_a_stage_survives_the_way_to_another_process(memory_rig: Rig) -> None:
+    plan = memory_rig.plan(await three_ready(memory_rig))
+    await memory_rig.harness.start()
+    ready = await load_plane(plan, memory_rig.harness.bootstrap)
+    sent = pickle.loads(pickle.dumps(ready))
+    assert sent == ready
+    assert type(sent.plan) is ResumePlan
+
+
 async def test_stages_of_a_restore_do_not_run_in_another_order(memory_rig: Rig) -> None:
     rig = memory_rig
     bundle = await three_ready(rig)
@@ -265,14 +407,14 @@ async def test_stages_of_a_restore_do_not_run_in_another_order(memory_rig: Rig) 
 
     plan: Any = rig.plan(bundle)
     state = rig.incarnations[0].state
-    with pytest.raises(MisuseError, match=r"load_plane.* takes a ResumePlan"):
+    with pytest.raises(MisuseError, match=r"^load_plane takes a ResumePlan"):
         await load_plane(await load_plane(None, bootstrap), bootstrap)  # type: ignore[arg-type]
-    with pytest.raises(MisuseError, match=r"connect_plane.* takes a PlaneReady"):
+    with pytest.raises(MisuseError, match=r"^connect_plane takes a PlaneReady, not a ResumePlan"):
         await connect_plane(plan, connect)
     assert not connected
     await bootstrap.require_untouched()
     ready: Any = await load_plane(plan, bootstrap)
-    with pytest.raises(MisuseError, match=r"restore_state.* takes a PlaneConnected"):
+    with pytest.raises(MisuseError, match=r"^restore_state takes a PlaneConnected"):
         await restore_state(ready, state)
     there: Any = await connect_plane(ready, connect)
     with pytest.raises(MisuseError, match="another plane"):
