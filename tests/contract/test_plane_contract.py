@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ import torch
 
 from cutlock.errors import (
     PlaneError,
+    PlaneLostError,
     PlaneTimeoutError,
     PlaneTouchedError,
     RowsMissingError,
@@ -515,7 +517,31 @@ class TestLimitsAndClosing:
         with harness.stalled(), pytest.raises(PlaneTimeoutError, match=said):
             await _calls(tmp_path)[call](plane)
 
-    async def test_a_client_works_on_after_a_call_timed_out(self, harness: PlaneHarness) -> None:
+    @pytest.mark.parametrize("call", [call for call in _calls(Path()) if "snapshot" not in call])
+    async def test_after_a_call_timed_out_no_later_one_is_begun(
+        self, harness: PlaneHarness, tmp_path: Path, call: str
+    ) -> None:
+        plane = await harness.connect(limit_s=harness.short_limit_s)
+        with harness.stalled(), pytest.raises(PlaneTimeoutError) as first:
+            await _calls(tmp_path)[call](plane)
+        for later, begin in _calls(tmp_path).items():
+            said = f"^{later.split()[0]} was not begun: "
+            with pytest.raises(PlaneLostError, match=said) as lost:
+                await begin(plane)
+            assert str(first.value) in str(lost.value)
+
+    async def test_a_snapshot_that_timed_out_is_all_that_fails(
+        self, harness: PlaneHarness, tmp_path: Path
+    ) -> None:
+        plane = await harness.connect(limit_s=harness.short_limit_s)
+        with harness.stalled(), pytest.raises(PlaneTimeoutError):
+            await plane.snapshot_index(tmp_path)
+        with suppress(PlaneTimeoutError):  # if what has stalled comes to itself too late
+            assert await plane.list_keys() == []
+
+    async def test_another_client_works_on_after_a_call_timed_out(
+        self, harness: PlaneHarness
+    ) -> None:
         plane = await harness.connect(limit_s=harness.short_limit_s)
         with harness.stalled(), pytest.raises(PlaneTimeoutError):
             await plane.put(KEYS, rollouts())

@@ -1,4 +1,5 @@
 import asyncio
+import os
 
 import pytest
 import ray
@@ -7,7 +8,9 @@ import torch
 from cutlock.errors import (
     BundleCorruptError,
     ConfigError,
+    NoWorkerError,
     WorkerError,
+    WorkerLostError,
     WorkerTimeoutError,
 )
 from cutlock.workers.advantages import group_relative_advantages
@@ -17,6 +20,7 @@ from cutlock.workers.ray_workers import RayGenerators, RayTrainer, RayWeights
 from cutlock.workers.task import ReverseTask
 from cutlock.workers.torch_generator import TorchGenerator
 from cutlock.workers.torch_trainer import TorchTrainer
+from tests.support.processes import frozen
 
 pytestmark = pytest.mark.real
 
@@ -166,7 +170,8 @@ async def test_errors_of_the_family_arrive_as_they_are_and_others_name_the_worke
 async def test_a_slow_worker_is_named_with_its_limit_and_still_answers_others(slow):
     for worker in slow.workers:
         worker.limit_s = 0.1
-    with pytest.raises(WorkerTimeoutError, match=r"generator-0 did not answer generate within 0.1"):
+    said = r"generator-0 did not answer generate within 0.1 s \(workers.limit_s\)"
+    with pytest.raises(WorkerTimeoutError, match=said):
         await ask(slow)
     with pytest.raises(WorkerTimeoutError, match="generator-1"):
         await ask(slow)
@@ -193,7 +198,7 @@ async def test_a_worker_that_dies_is_named_once_and_gets_no_further_calls(slow, 
     await asyncio.sleep(0)
     slow.workers[0].kill()
     with pytest.raises(
-        WorkerError, match="generator-0 died or was cut off before it answered generate"
+        WorkerLostError, match="generator-0 died or was cut off before it answered generate"
     ):
         await first
     await slow.load_weights(weights, 1)
@@ -204,8 +209,68 @@ async def test_a_worker_that_dies_is_named_once_and_gets_no_further_calls(slow, 
     for call in (second, third):
         with pytest.raises(WorkerError, match="generator-1 died"):
             await call
-    with pytest.raises(WorkerError, match="no generation worker is left of generator-0"):
+    with pytest.raises(
+        NoWorkerError,
+        match=r"no .* worker is left of generator-0 \(died .* generate\), generator-1 \(died",
+    ):
         await ask(slow)
+
+
+async def test_a_worker_that_dies_before_it_loads_weights_is_left_out(weights):
+    pool = await started(weights, count=2)
+    try:
+        pool.workers[0].kill()
+        await pool.load_weights(weights, 1)
+        for _ in range(3):
+            assert len((await ask(pool)).rewards) == 4
+        pool.workers[1].kill()
+        with pytest.raises(
+            NoWorkerError, match=r"generator-0 \(was stopped\), generator-1 \(was stopped\)"
+        ):
+            await pool.load_weights(weights, 2)
+    finally:
+        await pool.close()
+
+
+async def test_a_worker_that_never_answers_is_asked_last_and_left_out_when_it_misses_weights(
+    weights,
+):
+    pool = await started(weights, count=2)
+    hung, healthy = pool.workers
+    process = await hung.actor.__ray_call__.remote(lambda self: os.getpid())
+    try:
+        with frozen(process):
+            hung.work_limit_s = 0.1
+            with pytest.raises(
+                WorkerTimeoutError, match=r"generator-0 .* 0.1 s \(workers.group_limit_s\)"
+            ):
+                await ask(pool)
+            served = healthy.served
+            for _ in range(4):
+                await ask(pool)
+            assert (hung.overdue, healthy.served) == (1, served + 4)
+            hung.limit_s = 0.1
+            await pool.load_weights(weights, 1)
+            assert "did not answer load_weights within 0.1 s" in hung.lost
+            assert healthy.usable
+    finally:
+        await pool.close()
+
+
+async def test_a_worker_that_answers_too_late_is_asked_like_the_others_again(slow):
+    late = slow.workers[0]
+    late.work_limit_s, late.limit_s = 0.1, LIMIT_S
+    with pytest.raises(WorkerTimeoutError, match="generator-0"):
+        await ask(slow)
+    # What is slow, not stopped, ends the call when it is told to.
+    while late.overdue:
+        await late.call("load_weights", RayWeights(ray.put(TorchTrainer(TASK.shape).weights())), 0)
+    slow.workers[1].busy += 1
+    call = ask(slow)
+    await asyncio.sleep(0)
+    assert late.busy == 1
+    call.cancel()
+    await asyncio.wait({call})
 
 
 async def test_a_worker_that_cannot_load_weights_gets_no_further_calls(generators):

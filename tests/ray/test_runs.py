@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,15 +65,12 @@ def test_the_demo_is_killed_three_times_and_loses_and_repeats_nothing(tmp_path: 
 def test_a_run_whose_storage_unit_dies_says_so_and_resumes(tmp_path: Path) -> None:
     config, out = tmp_path / "run.toml", tmp_path / "run"
     config.write_text(RUN)
-    run = cutlock("run", str(config), "--out", str(out), TQ_SIMPLE_STORAGE_SEND_RECV_TIMEOUT="2")
+    run = cutlock("run", str(config), "--out", str(out))
     wait_until(lambda: (out / "step_2").exists(), run)
-    killed_at = time.monotonic()
     os.kill(storage_unit_of(run.pid), signal.SIGKILL)
     _, errors = run.communicate()
     assert run.returncode == 1, errors
-    # Three tries and a probe of 2 s each, then the attempts of the group.
-    assert time.monotonic() - killed_at < 120
-    assert "unit" in errors
+    assert re.search(r"storage unit TransferQueueStorageUnit#\d at 127.0.0.1:\d+ is dead", errors)
     assert "Traceback" not in errors
     resumed = cutlock("resume", str(out))
     output, errors = resumed.communicate()

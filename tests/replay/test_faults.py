@@ -57,7 +57,7 @@ NOTICED_ON_RESTORE: dict[str, Action | None] = {
     "stale_index": Action.VERIFY_BUNDLE,
     "stale_ledger": Action.VERIFY_BUNDLE,
     "stale_pool": Action.VERIFY_BUNDLE,
-    "stale_rows": None,
+    "stale_rows": Action.VERIFY_BUNDLE,
 }
 """Where a resume from the broken bundle is refused; None if it is not: these protections are
 the only line."""

@@ -168,10 +168,10 @@ def test_runs_that_end_or_go_on_in_unusual_ways_are_accepted(
     # Neither a bundle's directory can be made at first, nor an old bundle be removed later.
     begin, tries = save.BundleWriter.begin, iter([True, False, True, False, False])
 
-    def begin_sometimes(*arguments: Any) -> save.BundleWriter:
+    def begin_sometimes(*arguments: Any, **more: Any) -> save.BundleWriter:
         if next(tries, False):
             raise SaveError("no directory")
-        return begin(*arguments)
+        return begin(*arguments, **more)
 
     def remove_nothing(*_: Any) -> tuple[Path, ...]:
         raise OSError("cannot be removed")

@@ -301,6 +301,28 @@ def test_a_missing_newest_bundle_is_named_with_the_record_of_its_publication(
     assert_named(resumed.audit(), "PublishBundle: bundle step_6 of incarnation 2 is not resolvable")
 
 
+@pytest.fixture
+def torn(ram_path: Path) -> Run:
+    """One bundle is kept; of its publication, and of the removal before, no log tells."""
+    run = Run.create(ram_path / "run", tiny_config(checkpoint={"keep": 1}))
+    run.first(tiny_config(checkpoint={"keep": 1}))
+    cut_log(run, 1, lambda actions: len(actions) - actions[::-1].index(Action.PUBLISH_BUNDLE) - 1)
+    assert [path.name for path in run.root.glob("step_*")] == ["step_6"]
+    return run
+
+
+def test_a_bundle_whose_publication_was_lost_with_the_end_of_the_log_counts(torn: Run) -> None:
+    audit = torn.audit()
+    assert audit.problems == ()
+    assert audit.ok
+    assert (audit.trained_once, audit.pending, audit.unread) == (audit.prompts, 0, 0)
+
+
+def test_a_loss_is_not_hidden_by_the_loss_of_the_end_of_the_log(torn: Run) -> None:
+    shutil.rmtree(torn.root / "step_6")
+    assert_named(torn.audit(), "PublishBundle: bundle step_5 of incarnation 1 is not resolvable")
+
+
 def test_a_broken_newest_bundle_is_named(resumed: Run) -> None:
     with (resumed.root / "step_6" / "policy" / "trainer.json").open("ab") as file:
         file.write(b"x")

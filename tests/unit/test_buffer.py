@@ -469,6 +469,55 @@ class TestEvict:
         return script
 
 
+class TestAnnouncements:
+    """What a schedule stands on, and what is in the log."""
+
+    async def test_a_commit_says_which_group_and_which_attempt(self) -> None:
+        script = Script()
+        parts = Parts(script=script)
+        (record,) = await parts.admitted(1)
+        parts.buffer.reserve(record)
+        parts.buffer.release("p1@0")
+        parts.buffer.reserve(record)
+        await parts.commit(1, end_weight=3)
+        group = {"group": "p1@0"}
+        attempt = {**group, "attempt": 1}
+        assert parts.log() == [
+            ("BeginCommit", {**attempt, "end_weight": 3}),
+            ("PutRows", attempt),
+            ("CommitGroup", attempt),
+        ]
+        assert script.announced == [(Action.PUT_ROWS, group), (Action.COMMIT_GROUP, group)]
+
+    async def test_a_rollback_says_which_group_and_which_attempt(self) -> None:
+        script = Script(fail={PUT_STEPS[1]: PlaneError("lost")})
+        parts = Parts(script=script)
+        (record,) = await parts.admitted(1)
+        parts.buffer.reserve(record)
+        with pytest.raises(PlaneError):
+            await parts.commit(1)
+        assert parts.log()[-1] == ("RollbackGroup", {"group": "p1@0", "attempt": 0})
+        assert script.announced[-1] == (Action.ROLLBACK_GROUP, {"group": "p1@0"})
+
+    async def test_selection_eviction_and_clearing_say_which_groups(self) -> None:
+        script = Script()
+        parts = Parts(script=script)
+        await parts.finished(1, 2, 3)
+        async with parts.barrier.mutation("evict") as slot:
+            await parts.buffer.evict(slot, 7, ["p3@0"])
+        async with parts.barrier.mutation("select") as slot:
+            parts.buffer.select(slot, 4, ["p1@0", "p2@0"])
+        async with parts.barrier.mutation("clear") as slot:
+            await parts.buffer.clear_claimed(slot, 4)
+        chosen = {"step": 4, "groups": ["p1@0", "p2@0"]}
+        assert parts.log()[-3:] == [
+            ("EvictGroups", {"version": 7, "groups": ["p3@0"]}),
+            ("SelectGroups", chosen),
+            ("ClearRows", chosen),
+        ]
+        assert script.announced[-1] == (Action.CLEAR_ROWS, {"step": 4})
+
+
 class TestClearClaimed:
     async def test_the_rows_of_the_open_step_go_and_its_claim_ends(self) -> None:
         parts = Parts()
@@ -616,6 +665,7 @@ class TestRestore:
         [
             (finished(2, row_keys=("a",)), r"'p2@0' has 1 rows in the bundle; the group size is 2"),
             (finished(1), r"'p1@0' or one of its rows .* is in the bundle twice"),
+            (finished(1, row_keys=("a", "b")), r"'p1@0' or one of its rows .* twice"),
             (finished(2, row_keys=("a", "p1@0/1")), r"'p2@0' or one of its rows .* twice"),
         ],
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from cutlock.bundle.artifacts import (
     LEDGER,
     LOADER,
     MANIFEST,
+    POLICY,
     RESERVE,
     SIDECARS,
     STAMP,
@@ -23,6 +25,7 @@ from cutlock.bundle.consistency import require_consistent
 from cutlock.bundle.contents import (
     decode_cut,
     encode_sidecars,
+    encode_training_info,
     plane_stamp,
     read_training_info,
 )
@@ -77,7 +80,13 @@ def test_an_empty_cut_comes_back_equal(tmp_path: Path) -> None:
 
 
 def test_training_info_comes_back_equal(bundle: Path) -> None:
-    assert read_training_info(verify(bundle)) == sample_info(sample_cut())
+    info = read_training_info(verify(bundle))
+    assert info == sample_info(sample_cut(), parts=info.parts)
+
+
+def test_training_info_is_sorted_and_indented_for_a_person() -> None:
+    written = encode_training_info(sample_info(sample_cut()))
+    assert written.decode() == json.dumps(json.loads(written), indent=2, sort_keys=True) + "\n"
 
 
 def test_a_bundle_without_rows_comes_back_equal(tmp_path: Path) -> None:
@@ -186,6 +195,14 @@ def test_a_wrong_type_is_refused_with_field_and_value(
     assert message in refused(bundle, file)
 
 
+@pytest.mark.parametrize(("length", "shown"), [(78, repr("x" * 78)), (79, "'" + "x" * 76 + "...")])
+def test_a_wrong_value_is_shown_up_to_eighty_characters(
+    bundle: Path, length: int, shown: str
+) -> None:
+    alter(bundle, LOADER, lambda content: content["payload"].update(epoch="x" * length))
+    assert f"found {shown};" in refused(bundle, LOADER)
+
+
 @pytest.mark.parametrize("file", SIDECARS)
 def test_a_sidecar_of_another_save_is_refused_though_the_manifest_fits(
     bundle: Path, file: str
@@ -244,6 +261,11 @@ def test_a_field_of_training_info_that_does_not_fit_is_refused(
     refused(bundle, TRAINING_INFO)
 
 
+def test_rows_without_the_store_that_wrote_them_are_refused(bundle: Path) -> None:
+    alter(bundle, TRAINING_INFO, lambda content: content.update(plane=None))
+    assert "rows is true, and plane is null" in refused(bundle, TRAINING_INFO)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -286,11 +308,29 @@ def test_a_payload_edited_under_its_old_header_is_refused(
     assert "cut_id" in refused(bundle, TRAINING_INFO)
 
 
+WEIGHTS = f"{POLICY}/weights.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "says"),
+    [
+        (WEIGHTS, lambda parts: parts.pop(WEIGHTS), "sha256 None in training_info.json, "),
+        (WEIGHTS, lambda parts: parts.update({WEIGHTS: "0" * 64}), "0 in training_info.json, "),
+        ("policy/x", lambda parts: parts.update({"policy/x": "1"}), ", None in manifest.json"),
+    ],
+)
+def test_a_file_of_trainer_or_plane_that_is_of_another_cut_is_refused_by_name(
+    bundle: Path, file: str, change: Callable[[Any], object], says: str
+) -> None:
+    alter(bundle, TRAINING_INFO, lambda content: change(content["parts"]))
+    assert says in refused(bundle, file)
+
+
 FORBIDDEN = [
     ({"index": (finished(0), finished(0, row_keys=("x",)))}, INDEX, "'p0@0' has two owners"),
     ({"ledger": (admitted(2), admitted(2))}, LEDGER, "'p2@0' has two owners"),
     ({"spare_pool": (prompt(5), prompt(5))}, RESERVE, "'p5@0' has two owners"),
-    ({"ledger": (admitted(1),)}, LEDGER, "'p1@0' has two owners"),
+    ({"ledger": (admitted(1),)}, LEDGER, f"'p1@0' has two owners, {INDEX} and {LEDGER}"),
     ({"spare_pool": (prompt(0),)}, RESERVE, "'p0@0' has two owners"),
     ({"spare_pool": (prompt(4),)}, RESERVE, "'p4@0' has two owners"),
     ({"index": (finished(0, occurrence=prompt(9)),)}, INDEX, "is of the occurrence 'p9@0'"),
@@ -319,6 +359,9 @@ FORBIDDEN = [
     ({"shortfall": ((8, 0),)}, LEDGER, "shortfall of step 8 is 0, below 1"),
     ({"dropped": -1}, LEDGER, "dropped is -1, below 0"),
     ({"version": -1}, TRAINING_INFO, "version is -1, below 0"),
+    ({"cursor": -2}, TRAINING_INFO, "cursor is -2, below -1"),
+    ({"next_admission": -1}, LEDGER, "next_admission is -1, below 0"),
+    ({"loader": LoaderState(-1, 0, False, None)}, LOADER, "epoch is -1, below 0"),
     ({"loader": LoaderState(0, -1, False, None)}, LOADER, "position is -1, below 0"),
 ]
 
@@ -348,10 +391,16 @@ def test_a_cut_that_the_protocol_forbids_is_refused_before_writing(
         {"index": (), "ledger": (), "cursor": -1, "version": 0},
         {"index": (finished(0, stamp=None),), "ledger": (admitted(2, stamp=None),)},
         {"spare_pool": (prompt(0, epoch=1),)},
+        {"index": (finished(0, start_weight=7, end_weight=7),)},
     ],
 )
 def test_a_cut_that_the_protocol_allows_is_consistent(changes: dict[str, Any]) -> None:
     require_consistent(sample_cut(**changes))
+
+
+def test_a_cut_of_a_step_below_the_first_is_refused_before_writing() -> None:
+    with pytest.raises(InvariantError, match=f"step is -1, below 0 .{TRAINING_INFO}"):
+        require_consistent(sample_cut(-1, version=7))
 
 
 def test_phases_are_the_ones_that_the_checks_know() -> None:

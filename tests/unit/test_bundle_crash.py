@@ -18,7 +18,8 @@ from cutlock.bundle.verification import read_manifest, verify
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import BundleCorruptError, BundleNotFoundError, SaveError
 from tests.support.bundles import fill, sample_cut, sample_info, save
-from tests.support.lossy_disk import LOSSES, LossyDisk, PowerLoss, Tree, materialise
+from tests.support.lossy_disk import LossyDisk, PowerLoss
+from tests.support.power_loss import LOSSES, Tree, materialise
 
 NEW = 9
 
@@ -28,7 +29,7 @@ POINTS_OF_A_SAVE = {
     "seal": 19,
     "publish": 2,
     "prune": 20,
-    "reclaim": 3,
+    "reclaim": 4,
 }
 """Operations of one save that prunes the bundle before it: every one is a crash point."""
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from cutlock.bundle.artifacts import LOADER, MANIFEST
+from cutlock.bundle.files import REAL, RealFileSystem
 from cutlock.bundle.names import Place, directory_name, parse_name
 from cutlock.bundle.publication import (
     DebrisKind,
@@ -16,9 +18,11 @@ from cutlock.bundle.publication import (
 )
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter
-from cutlock.errors import BundleNotFoundError, ConfigError, MisuseError
+from cutlock.errors import BundleNotFoundError, ConfigError, MisuseError, SaveError
 from tests.support.bundles import fill, sample_cut, sample_info, save
-from tests.support.lossy_disk import LOSSES, LossyDisk, materialise
+from tests.support.lossy_disk import LossyDisk
+from tests.support.power_loss import LOSSES, materialise
+from tests.support.refusing_disk import refusing
 
 
 def names(root: Path) -> list[str]:
@@ -44,8 +48,13 @@ def test_a_second_abandoned_directory_of_a_step_has_a_name_of_its_own() -> None:
     assert directory_name(Place.ABANDONED, 7, 2) == "abandoned_step_7.2"
 
 
+def test_a_second_attempt_at_a_step_has_a_directory_of_its_own() -> None:
+    assert parse_name(directory_name(Place.TEMPORARY, 7, 2)) == (Place.TEMPORARY, 7)
+    assert directory_name(Place.TEMPORARY, 7, 2) == "tmp_step_7.2"
+
+
 @pytest.mark.parametrize(
-    "name", ["step_", "step_07", "step_-1", "step_7.2", "tmp_step_7.2", "xstep_7", "step_7 ", "7"]
+    "name", ["step_", "step_07", "step_-1", "step_7.2", "trash_step_7.2", "xstep_7", "step_7 ", "7"]
 )
 def test_other_names_are_none_of_ours(name: str) -> None:
     assert parse_name(name) is None
@@ -139,6 +148,7 @@ def test_no_bundle_is_an_error_that_names_the_place_and_the_debris(tmp_path: Pat
         latest(tmp_path, "run")
     for part in (str(tmp_path), "run 'run'", "tmp_step_7 (unpublished", "step_8 (foreign", "start"):
         assert part in str(caught.value)
+    assert re.search(r"only step_8 \(.*'run'\); tmp_step_7 \(", str(caught.value))
 
 
 def test_no_bundle_at_all_is_an_error_that_says_so(tmp_path: Path) -> None:
@@ -157,6 +167,21 @@ def test_reclaim_removes_dead_saves_and_dead_removals_only(tmp_path: Path) -> No
     removed = reclaim(scan(tmp_path, "run"))
     assert removed == (tmp_path / "tmp_step_10", tmp_path / "trash_step_6")
     assert names(tmp_path) == ["abandoned_step_5", "notes", "step_7", "step_8", "step_9"]
+
+
+def test_what_a_killed_removal_has_only_renamed_is_not_back_in_part_after_a_power_loss(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "run"
+    save(root, 7)
+    save(root, 8)
+    disk = LossyDisk(root)
+    disk.rename(root / "step_7", root / "trash_step_7")
+    reclaim(scan(root, "run"), disk)
+    for number, loss in enumerate(LOSSES):
+        image = tmp_path / f"image-{number}"
+        materialise(disk.crash_tree(loss), image)
+        assert steps(image) == [8]
 
 
 def test_reclaiming_what_is_gone_already_is_no_error(tmp_path: Path) -> None:
@@ -297,3 +322,39 @@ def test_what_was_set_aside_stays_so_after_a_power_loss(tmp_path: Path) -> None:
         image = tmp_path / f"image-{number}"
         materialise(disk.crash_tree(loss), image)
         assert names(image) == ["abandoned_step_8", "step_7"]
+
+
+def test_a_refusal_says_what_was_being_done(tmp_path: Path) -> None:
+    newest = [save(tmp_path, step) for step in (7, 8)][-1]
+    (tmp_path / "tmp_step_9").mkdir()
+    found = scan(tmp_path)
+    with pytest.raises(SaveError, match=r"^syncing .*no access"):
+        reclaim(found, refusing("sync_directory", tmp_path.name))
+    with pytest.raises(SaveError, match=r"^reclaiming debris in .*no access"):
+        reclaim(found, refusing("remove_directory", "tmp_step_9"))
+    with pytest.raises(SaveError, match=r"^pruning .*no access"):
+        prune(tmp_path, 1, newest, refusing("rename", "step_7"))
+    with pytest.raises(SaveError, match=r"^setting bundles of .* aside failed.*no access"):
+        set_aside(tmp_path, 1, fs=refusing("rename", "step_8"))
+
+
+def test_bundles_are_looked_for_on_the_disk_that_was_given(tmp_path: Path) -> None:
+    newest = [save(tmp_path, step) for step in (7, 8)][-1]
+    fs = refusing("list_directory", tmp_path.name)
+    with pytest.raises(PermissionError):
+        prune(tmp_path, 1, newest, fs)
+    with pytest.raises(PermissionError):
+        set_aside(tmp_path, 1, fs=fs)
+    with pytest.raises(PermissionError):
+        latest(tmp_path, fs=fs)
+    with pytest.raises(BundleNotFoundError, match=r"step_7 \(broken: .*no access"):
+        latest(tmp_path, fs=refusing("read_chunks", MANIFEST))
+
+
+def test_the_newest_bundle_that_verifies_is_one_of_the_disk_that_was_given(tmp_path: Path) -> None:
+    newest = [save(tmp_path, step) for step in (7, 8, 9)][-1]
+    fs = RealFileSystem()
+    fs.read_chunks = lambda path: REAL.read_chunks(  # type: ignore[method-assign]
+        path if path != newest / LOADER else tmp_path / "absent"
+    )
+    assert prune(tmp_path, 1, newest, fs) == (tmp_path / "step_7",)

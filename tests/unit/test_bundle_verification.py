@@ -1,19 +1,26 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import pickle
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from cutlock.bundle import files, verification
 from cutlock.bundle.artifacts import ARTIFACTS, DATA_PLANE, LOADER, MANIFEST, POLICY, required
 from cutlock.bundle.contents import decode_cut
-from cutlock.bundle.files import REAL, walk
+from cutlock.bundle.files import REAL, FileSystem, walk
 from cutlock.bundle.manifest import Manifest, decode_manifest, encode_manifest
 from cutlock.bundle.verification import VerifiedBundle, verify
 from cutlock.errors import BundleCorruptError, BundleNotFoundError, MisuseError
+from cutlock.records import digest_of
 from tests.support.bundles import reseal, save
+from tests.support.refusing_disk import refusing
 
 FILES = [row.name for row in ARTIFACTS if not row.name.endswith("/")]
 READ_BY_US = [name for name in FILES if not name.startswith(f"{POLICY}/")]
@@ -25,9 +32,9 @@ def bundle(tmp_path: Path) -> Path:
     return save(tmp_path / "run")
 
 
-def refused(bundle: Path, file: str) -> str:
+def refused(bundle: Path, file: str, fs: FileSystem = REAL) -> str:
     with pytest.raises(BundleCorruptError) as caught:
-        verify(bundle)
+        verify(bundle, fs)
     assert caught.value.bundle == bundle
     assert str(bundle) in str(caught.value)
     assert f": {file}: " in str(caught.value)
@@ -56,7 +63,8 @@ def test_every_row_of_the_table_says_what_binds_it() -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_a_removed_file_is_refused_by_name(bundle: Path, file: str) -> None:
     (bundle / file).unlink()
-    assert "missing" in refused(bundle, file) or file == MANIFEST
+    missing = "a file was expected, nothing was found" if file == MANIFEST else "missing on disk"
+    assert missing in refused(bundle, file)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -96,13 +104,21 @@ def test_a_renamed_file_is_refused_by_name(bundle: Path, file: str) -> None:
 @pytest.mark.parametrize("directory", ["", *DIRECTORIES])
 def test_an_extra_file_is_refused_by_name(bundle: Path, directory: str) -> None:
     (bundle / directory / "extra").write_bytes(b"x")
-    refused(bundle, f"{directory}/extra".lstrip("/"))
+    what = refused(bundle, f"{directory}/extra".lstrip("/"))
+    assert "is on disk, and not in the manifest" in what
 
 
 @pytest.mark.parametrize("directory", ["", *DIRECTORIES])
 def test_an_extra_directory_is_refused_by_name(bundle: Path, directory: str) -> None:
     (bundle / directory / "extra").mkdir()
-    refused(bundle, f"{directory}/extra".lstrip("/"))
+    what = refused(bundle, f"{directory}/extra".lstrip("/"))
+    assert "is a directory on disk with no file in the manifest" in what
+
+
+def test_a_directory_in_place_of_a_file_is_refused_as_such(bundle: Path) -> None:
+    (bundle / LOADER).unlink()
+    (bundle / LOADER).mkdir()
+    assert "is a file in the manifest, and a directory on disk" in refused(bundle, LOADER)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -111,6 +127,24 @@ def test_a_link_in_place_of_a_file_is_refused_by_name(bundle: Path, file: str) -
     (bundle / file).rename(kept)
     (bundle / file).symlink_to(kept)
     refused(bundle, file)
+
+
+@pytest.mark.parametrize("file", [MANIFEST, LOADER])
+def test_a_file_that_cannot_be_read_is_refused_by_name(bundle: Path, file: str) -> None:
+    fs = refusing("read_chunks", file)
+    assert "cannot be read: [Errno 13] no access" in refused(bundle, file, fs)
+
+
+def test_a_bundle_that_cannot_be_listed_is_refused(bundle: Path) -> None:
+    fs = refusing("list_directory", "step_7")
+    assert "cannot be listed: [Errno 13] no access" in refused(bundle, ".", fs)
+
+
+def test_a_link_in_place_of_the_manifest_is_refused_as_such(bundle: Path) -> None:
+    (bundle / MANIFEST).rename(bundle.parent / "elsewhere")
+    (bundle / MANIFEST).symlink_to(bundle.parent / "elsewhere")
+    expected = "a file was expected, a link or special file was found"
+    assert expected in refused(bundle, MANIFEST)
 
 
 def test_a_link_in_place_of_a_directory_is_refused_by_name(bundle: Path) -> None:
@@ -123,13 +157,13 @@ def test_a_link_in_place_of_a_directory_is_refused_by_name(bundle: Path) -> None
 def test_a_pipe_is_refused_without_being_read(bundle: Path) -> None:
     (bundle / LOADER).unlink()
     os.mkfifo(bundle / LOADER)
-    refused(bundle, LOADER)
+    assert "a link or special file" in refused(bundle, LOADER)
 
 
 def test_a_link_to_a_bundle_is_refused(bundle: Path) -> None:
     link = bundle.parent / "best"
     link.symlink_to(bundle)
-    refused(link, ".")
+    assert "a directory was expected, a link or special file was found" in refused(link, ".")
 
 
 def test_an_absent_bundle_is_not_found(tmp_path: Path) -> None:
@@ -137,10 +171,15 @@ def test_an_absent_bundle_is_not_found(tmp_path: Path) -> None:
         verify(tmp_path / "step_9")
 
 
-@pytest.mark.parametrize("prefix", ["tmp_", "trash_", "abandoned_"])
-def test_a_whole_directory_that_is_not_published_is_not_found(bundle: Path, prefix: str) -> None:
+@pytest.mark.parametrize(
+    ("prefix", "place"),
+    [("tmp_", "temporary"), ("trash_", "trash"), ("abandoned_", "abandoned")],
+)
+def test_a_whole_directory_that_is_not_published_is_not_found(
+    bundle: Path, prefix: str, place: str
+) -> None:
     hidden = bundle.rename(bundle.parent / f"{prefix}step_7")
-    with pytest.raises(BundleNotFoundError, match="no published bundle"):
+    with pytest.raises(BundleNotFoundError, match=f"is {place} and no published bundle"):
         verify(hidden)
 
 
@@ -157,6 +196,48 @@ def test_the_error_has_both_sizes(bundle: Path) -> None:
     size = (bundle / LOADER).stat().st_size
     (bundle / LOADER).write_bytes(b"abc")
     assert f"{size} bytes expected, 3 found" in refused(bundle, LOADER)
+
+
+def test_of_a_file_that_has_grown_no_more_is_read_than_shows_it(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = (bundle / LOADER).stat().st_size
+    with (bundle / LOADER).open("ab") as file:
+        file.write(bytes(100))
+    read: list[bytes] = []
+    real = REAL.read_chunks
+
+    def noted(path: Path) -> Iterator[bytes]:
+        for chunk in real(path):
+            read.extend([chunk] if path.name == LOADER else [])
+            yield chunk
+
+    monkeypatch.setattr(files, "CHUNK", 10)
+    monkeypatch.setattr(REAL, "read_chunks", noted)
+    assert f"{size} bytes expected, more found" in refused(bundle, LOADER)
+    assert size < len(b"".join(read)) <= size + 10
+
+
+def test_a_file_of_the_right_size_is_refused_with_both_digests(bundle: Path) -> None:
+    size = (bundle / LOADER).stat().st_size
+    (bundle / LOADER).write_bytes(bytes(size))
+    found = hashlib.sha256(bytes(size)).hexdigest()
+    assert re.search(f"sha256 [0-9a-f]{{64}} expected, {found} found", refused(bundle, LOADER))
+
+
+def test_a_manifest_longer_than_the_longest_is_refused(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = (bundle / MANIFEST).stat().st_size
+    monkeypatch.setattr(verification, "LONGEST", size)
+    verify(bundle)
+    monkeypatch.setattr(verification, "LONGEST", size - 1)
+    assert f"at most {size - 1} bytes expected, more found" in refused(bundle, MANIFEST)
+
+
+def test_a_name_that_a_terminal_would_obey_is_shown_escaped(bundle: Path) -> None:
+    (bundle / "\x1b[2J").write_bytes(b"x")
+    refused(bundle, "'\\x1b[2J'")
 
 
 @pytest.mark.parametrize("name", required(rows=True))
@@ -176,6 +257,16 @@ def test_a_manifest_without_a_required_artifact_is_refused(bundle: Path, name: s
         assert "is required" in refused(bundle, name)
 
 
+def test_a_manifest_is_written_a_line_per_value_and_sealed_with_its_seal_left_empty(
+    bundle: Path,
+) -> None:
+    written = (bundle / MANIFEST).read_bytes()
+    manifest = decode_manifest(written, bundle)
+    assert written.decode() == json.dumps(json.loads(written), indent=1) + "\n"
+    unsealed = msgspec.structs.replace(manifest, manifest_sha256="")
+    assert manifest.manifest_sha256 == digest_of(unsealed)
+
+
 def edit(bundle: Path, **changes: object) -> Manifest:
     manifest = decode_manifest((bundle / MANIFEST).read_bytes(), bundle)
     edited = msgspec.structs.replace(manifest, **changes)
@@ -191,7 +282,7 @@ def test_an_edited_manifest_is_refused_by_its_own_digest(bundle: Path) -> None:
 def test_a_manifest_with_other_white_space_is_refused(bundle: Path) -> None:
     data = (bundle / MANIFEST).read_bytes()
     (bundle / MANIFEST).write_bytes(data + b"\n")
-    refused(bundle, MANIFEST)
+    assert "its bytes are not those" in refused(bundle, MANIFEST)
 
 
 def test_a_manifest_of_another_schema_is_refused_with_both_numbers(bundle: Path) -> None:
@@ -217,17 +308,22 @@ def test_a_file_that_is_listed_twice_is_refused(bundle: Path) -> None:
     assert "sorted and distinct" in refused(bundle, MANIFEST)
 
 
+def named(bundle: Path, file: str, what: str) -> str:
+    return re.escape(f"{bundle}: {file}: {what}")
+
+
 def test_a_change_after_verification_is_refused_at_the_read(bundle: Path) -> None:
     verified = verify(bundle)
     (bundle / LOADER).write_bytes(b"another loader")
-    with pytest.raises(BundleCorruptError, match=LOADER):
+    with pytest.raises(BundleCorruptError, match=named(bundle, LOADER, "")):
         verified.read(LOADER)
 
 
 def test_a_removal_after_verification_is_refused_at_the_read(bundle: Path) -> None:
     verified = verify(bundle)
     (bundle / LOADER).unlink()
-    with pytest.raises(BundleCorruptError, match="cannot be read any more"):
+    says = named(bundle, LOADER, "cannot be read any more: [Errno 2]")
+    with pytest.raises(BundleCorruptError, match=says):
         verified.read(LOADER)
 
 
@@ -241,7 +337,8 @@ def test_a_link_after_verification_is_refused_at_the_read(bundle: Path) -> None:
 
 def test_a_file_outside_the_manifest_cannot_be_read(bundle: Path) -> None:
     (bundle.parent / "outside").write_bytes(b"x")
-    with pytest.raises(BundleCorruptError, match="no file of this bundle's manifest"):
+    says = named(bundle, "../outside", "is no file of this bundle's manifest")
+    with pytest.raises(BundleCorruptError, match=says):
         verify(bundle).read("../outside")
 
 
@@ -251,7 +348,8 @@ def test_a_directory_is_given_as_a_path(bundle: Path) -> None:
 
 @pytest.mark.parametrize("name", [LOADER, "..", "nothing"])
 def test_only_verified_directories_are_given(bundle: Path, name: str) -> None:
-    with pytest.raises(BundleCorruptError, match="no directory of this bundle"):
+    says = named(bundle, name, "is no directory of this bundle")
+    with pytest.raises(BundleCorruptError, match=says):
         verify(bundle).directory(name)
 
 

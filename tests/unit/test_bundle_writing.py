@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,12 +19,13 @@ from cutlock.bundle.artifacts import (
     required,
 )
 from cutlock.bundle.contents import decode_cut
-from cutlock.bundle.files import REAL, digest_file, remove_tree
+from cutlock.bundle.files import REAL, RealFileSystem, digest_file, remove_tree
 from cutlock.bundle.publication import latest, set_aside
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import BundleExistsError, MisuseError, SaveError
 from tests.support.bundles import fill, sample_cut, sample_info, save
+from tests.support.refusing_disk import refusing
 
 CUT = sample_cut()
 
@@ -97,15 +100,57 @@ def test_seal_names_each_missing_artifact(tmp_path: Path, rows: bool) -> None:
 @pytest.mark.parametrize("name", [*SIDECARS, TRAINING_INFO, STAMP])
 def test_seal_names_an_empty_artifact(tmp_path: Path, name: str) -> None:
     writer = filled(tmp_path)
-    (writer.path / name).write_bytes(b"")
+    if name == STAMP:
+        (writer.path / name).write_bytes(b"")
+    else:
+        (writer.path / name).unlink()
+        writer.write(name, b"")
     with pytest.raises(SaveError, match=f"{name} is empty"):
         seal(writer)
+
+
+def test_seal_refuses_training_info_that_is_not_the_one_written(tmp_path: Path) -> None:
+    writer = filled(tmp_path)
+    (writer.path / TRAINING_INFO).write_bytes(b"of somebody else")
+    with pytest.raises(SaveError, match=f"{TRAINING_INFO} is not the one written: another save"):
+        seal(writer)
+
+
+def test_what_was_digested_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = filled(tmp_path)
+    read = []
+    real = REAL.read_chunks
+    monkeypatch.setattr(REAL, "read_chunks", lambda path: read.append(path.name) or real(path))
+    seal(writer)
+    assert {*read} == {*SIDECARS, TRAINING_INFO, STAMP.rpartition("/")[2]}
+
+
+def test_other_bundles_are_looked_for_on_the_disk_that_was_given(tmp_path: Path) -> None:
+    fs = RealFileSystem()
+    first, second = (BundleWriter.begin(tmp_path, "run", step, fs) for step in (7, 8))
+    for writer, cut in ((first, CUT), (second, sample_cut(8))):
+        fill(writer, cut, sample_info(cut))
+    seal(first)
+    fs.list_directory = refusing("list_directory", tmp_path.name).list_directory  # type: ignore[method-assign]
+    with pytest.raises(SaveError, match=r"^seal of .*no access"):
+        seal(second)
+    with pytest.raises(SaveError, match=r"^publish of .*no access"):
+        first.publish()
+
+
+def test_a_bundle_in_the_way_is_read_from_the_disk_that_was_given(tmp_path: Path) -> None:
+    save(tmp_path)
+    writer = BundleWriter.begin(tmp_path, "run", 7, refusing("read_chunks", MANIFEST))
+    assert writer.reclaimed == (tmp_path / "abandoned_step_7",)
 
 
 def test_seal_refuses_a_directory_of_empty_files(tmp_path: Path) -> None:
     writer = filled(tmp_path)
     for path in (writer.path / POLICY).iterdir():
         path.write_bytes(b"")
+    writer.digest_parts()
     with pytest.raises(SaveError, match=f"{POLICY} is empty"):
         seal(writer)
 
@@ -142,9 +187,16 @@ def test_seal_refuses_what_no_manifest_can_list(
         seal(writer)
 
 
+def test_a_second_attempt_is_written_beside_the_first(tmp_path: Path) -> None:
+    first = begin(tmp_path)
+    second = BundleWriter.begin(tmp_path, "run", 7, attempt=2)
+    assert [first.path.name, second.path.name] == ["tmp_step_7", "tmp_step_7.2"]
+
+
 def test_a_failed_seal_leaves_nothing_that_can_be_published(tmp_path: Path) -> None:
     writer = begin(tmp_path)
-    with pytest.raises(SaveError):
+    writer.write(LOADER, b"x")
+    with pytest.raises(SaveError, match="is missing"):
         seal(writer)
     with pytest.raises(MisuseError, match="was failed, not sealed"):
         writer.publish()
@@ -155,7 +207,7 @@ def test_a_failed_seal_leaves_nothing_that_can_be_published(tmp_path: Path) -> N
 def test_a_file_is_written_once(tmp_path: Path) -> None:
     writer = begin(tmp_path)
     writer.write(LOADER, b"first")
-    with pytest.raises(SaveError, match="File exists"):
+    with pytest.raises(SaveError, match=r"^write of .*tmp_step_7 failed: .*File exists"):
         writer.write(LOADER, b"second")
     assert (writer.path / LOADER).read_bytes() == b"first"
 
@@ -167,7 +219,8 @@ def test_a_directory_is_given_again_on_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [MANIFEST, "../outside", "extra.pt", f"{POLICY}/x", POLICY])
 def test_only_files_of_the_table_are_written(tmp_path: Path, name: str) -> None:
-    with pytest.raises(MisuseError, match="no file that the save writes"):
+    known = ", ".join((*SIDECARS, TRAINING_INFO))
+    with pytest.raises(MisuseError, match=f"{name!r} is no file that the save .* {known}$"):
         begin(tmp_path).write(name, b"x")
 
 
@@ -178,24 +231,25 @@ def test_only_directories_of_the_table_are_given(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "add"),
     [
-        lambda writer: writer.write(LOADER, b"x"),
-        lambda writer: writer.directory(POLICY),
-        seal,
+        ("write", lambda writer: writer.write(LOADER, b"x")),
+        ("directory", lambda writer: writer.directory(POLICY)),
+        ("digest_parts", lambda writer: writer.digest_parts()),
+        ("seal", seal),
     ],
 )
 def test_nothing_is_added_after_the_seal(
-    tmp_path: Path, call: Callable[[BundleWriter], object]
+    tmp_path: Path, call: str, add: Callable[[BundleWriter], object]
 ) -> None:
     writer = filled(tmp_path)
     seal(writer)
-    with pytest.raises(MisuseError, match="was sealed, not open"):
-        call(writer)
+    with pytest.raises(MisuseError, match=rf"^{call}\(\) of .*tmp_step_7 .* was sealed, not open"):
+        add(writer)
 
 
 def test_publish_needs_a_seal(tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="was open, not sealed"):
+    with pytest.raises(MisuseError, match=r"^publish\(\) of .*tmp_step_7 .* was open, not sealed"):
         filled(tmp_path).publish()
 
 
@@ -205,6 +259,34 @@ def test_publish_happens_once(tmp_path: Path) -> None:
     writer.publish()
     with pytest.raises(MisuseError, match="was published, not sealed"):
         writer.publish()
+
+
+def test_a_save_that_was_given_up_begins_nothing_and_publishes_nothing(tmp_path: Path) -> None:
+    writer = filled(tmp_path)
+    seal(writer)
+    assert writer.revoke()
+    with pytest.raises(SaveError, match=r"publish of .* came too late: the save was given up"):
+        writer.publish()
+    writer.abandon()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_save_that_is_published_cannot_be_given_up(tmp_path: Path) -> None:
+    writer = filled(tmp_path)
+    seal(writer)
+    published = writer.publish()
+    assert not writer.revoke()
+    verify(published)
+
+
+def test_abandon_tries_again_what_it_could_not_remove(tmp_path: Path) -> None:
+    disk = refusing("remove_directory", "tmp_step_7")
+    writer = BundleWriter.begin(tmp_path, "run", 7, disk)
+    with pytest.raises(SaveError, match=r"abandoning .* failed: .*no access"):
+        writer.abandon()
+    disk.remove_directory = REAL.remove_directory  # type: ignore[method-assign]
+    writer.abandon()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_published_bundle_cannot_be_abandoned(tmp_path: Path) -> None:
@@ -255,7 +337,7 @@ def test_a_link_in_place_of_the_temporary_directory_is_removed_and_not_followed(
 
 def test_a_published_step_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     save(tmp_path)
-    with pytest.raises(BundleExistsError, match="set it aside"):
+    with pytest.raises(BundleExistsError, match=r"step_7 is already there; .* set it aside"):
         begin(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["step_7"]
 
@@ -272,7 +354,7 @@ def test_a_step_published_meanwhile_is_refused_and_stays(tmp_path: Path) -> None
     writer.path.rename(tmp_path / "kept")
     published = save(tmp_path)
     (tmp_path / "kept").rename(writer.path)
-    with pytest.raises(BundleExistsError):
+    with pytest.raises(BundleExistsError, match="step_7 is already there"):
         writer.publish()
     assert verify(published)
 
@@ -291,7 +373,8 @@ def test_a_save_that_was_overtaken_by_a_later_one_is_not_published(tmp_path: Pat
     slow = filled(tmp_path, 7)
     seal(slow)
     save(tmp_path, 8)
-    with pytest.raises(SaveError, match="has sequence 1, and 1 was published meanwhile"):
+    says = f"{MANIFEST} has sequence 1, and 1 was published meanwhile"
+    with pytest.raises(SaveError, match=says):
         slow.publish()
     assert latest(tmp_path, "run") == tmp_path / "step_8"
 
@@ -307,11 +390,123 @@ def test_a_save_whose_directory_was_taken_over_is_not_published(
     fill(retry, cut, sample_info(cut))
     if sealed:
         retry.seal(cut.cut_id, rows=True)
-    with pytest.raises(SaveError, match="another save took the directory"):
+    with pytest.raises(SaveError, match=f"{MANIFEST} is not the one sealed: another save"):
         slow.publish()
     if not sealed:
         retry.seal(cut.cut_id, rows=True)
     assert decode_cut(verify(retry.publish())) == cut
+
+
+def test_a_run_directory_that_cannot_be_made_fails_the_save(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(SaveError, match=r"^beginning .*tmp_step_7 failed: .*file"):
+        begin(tmp_path / "file")
+
+
+def test_what_cannot_be_removed_fails_the_abandoning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(path)
+
+    writer = begin(tmp_path)
+    monkeypatch.setattr(REAL, "remove_directory", refuse)
+    with pytest.raises(SaveError, match=r"^abandoning .*tmp_step_7 failed"):
+        writer.abandon()
+    with pytest.raises(MisuseError, match="was failed, not open"):
+        writer.write(LOADER, b"x")
+    monkeypatch.undo()
+    writer.abandon()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_save_that_was_given_up_begins_nothing_more(tmp_path: Path) -> None:
+    writer = filled(tmp_path)
+    assert writer.revoke() is True
+    with pytest.raises(SaveError, match=r"^seal of .*tmp_step_7 came too late: the save was given"):
+        seal(writer)
+    writer.abandon()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_published_save_is_not_given_up(tmp_path: Path) -> None:
+    writer = filled(tmp_path)
+    seal(writer)
+    writer.publish()
+    assert writer.revoke() is False
+    assert verify(tmp_path / "step_7")
+
+
+def test_a_save_that_is_given_up_while_its_name_is_synced_leaves_nothing(tmp_path: Path) -> None:
+    writer = filled(tmp_path)
+    seal(writer)
+    fs = RealFileSystem()
+
+    def give_up(path: Path) -> None:
+        assert path == tmp_path
+        assert writer.revoke()
+
+    fs.sync_directory = give_up  # type: ignore[method-assign]
+    writer._fs = fs
+    with pytest.raises(SaveError, match=r"^publish of .*tmp_step_7 came too late"):
+        writer.publish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_publication_that_cannot_be_synced_is_taken_back_once(tmp_path: Path) -> None:
+    writer = filled(tmp_path)
+    seal(writer)
+    writer._fs = refusing("sync_directory", tmp_path.name)
+    with pytest.raises(SaveError, match=r"^publish of .*tmp_step_7 failed: .*no access"):
+        writer.publish()
+    assert [path.name for path in tmp_path.iterdir()] == ["tmp_step_7"]
+    writer.abandon()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_publication_that_can_be_neither_synced_nor_taken_back_tells_why(tmp_path: Path) -> None:
+    writer = filled(tmp_path)
+    seal(writer)
+    fs = refusing("rename", "step_7")
+    fs.sync_directory = refusing("sync_directory", tmp_path.name).sync_directory  # type: ignore[method-assign]
+    writer._fs = fs
+    with pytest.raises(SaveError, match=r"^publish of .*tmp_step_7 failed: .*no access"):
+        writer.publish()
+
+
+def test_files_longer_than_one_read_come_back_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "CHUNK", 5)
+    assert decode_cut(verify(save(tmp_path))) == CUT
+
+
+@pytest.mark.parametrize(
+    ("limit", "pieces"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (8, 4), (9, 4)]
+)
+def test_no_piece_is_read_after_the_one_that_goes_past_the_limit(limit: int, pieces: int) -> None:
+    chunks = [b"ab", b"cd", b"ef", b"gh"]
+    assert list(files.bounded(iter(chunks), limit)) == chunks[:pieces]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file") as caught:
+        list(REAL.read_chunks(tmp_path / "pipe"))
+    assert (caught.value.errno, caught.value.filename) == (errno.EINVAL, str(tmp_path / "pipe"))
+
+
+def test_a_link_is_not_synced_in_place_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("file")
+    with pytest.raises(OSError, match="symbolic links"):
+        REAL.sync_file(tmp_path / "link")
+
+
+def test_a_file_is_not_synced_in_place_of_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(NotADirectoryError):
+        REAL.sync_directory(tmp_path / "file")
 
 
 def test_files_are_hashed_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

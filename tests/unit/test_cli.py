@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
 import torch
 
@@ -18,6 +16,7 @@ from cutlock.audit import audit_run
 from cutlock.bundle.publication import scan
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import WorkerError
+from tests.support.commands import assert_refused, content, cutlock_
 
 CONFIG = """
 epochs = 2
@@ -40,23 +39,6 @@ def one_torch_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def cutlock_(*arguments: object, code: int = 0) -> click.testing.Result:
-    runner = click.testing.CliRunner(env={"COLUMNS": "80"})
-    result = runner.invoke(cutlock.cli.main, [*map(str, arguments)], prog_name="cutlock")
-    assert result.exit_code == code, result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    assert "Traceback" not in result.output
-    return result
-
-
-def assert_refused(result: click.testing.Result, *fragments: str) -> None:
-    """One line on stderr, with everything in it that a reader needs to go on."""
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stderr.startswith("error: ")
-    for fragment in fragments:
-        assert fragment in result.stderr
-
-
 def write_config(path: Path, text: str = CONFIG, **replaced: str) -> Path:
     """`text` with lines or values replaced, by name of the key."""
     for key, line in replaced.items():
@@ -64,15 +46,6 @@ def write_config(path: Path, text: str = CONFIG, **replaced: str) -> Path:
         text = "\n".join([line, *lines, ""])
     path.write_text(text)
     return path
-
-
-def content(root: Path) -> dict[str, str]:
-    """All files of a run but its lock, with their digests."""
-    return {
-        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and path.name != "run.lock"
-    }
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +87,9 @@ def test_a_run_prints_and_writes_what_it_did(ram_path: Path, config: Path) -> No
     assert result.stderr == ""
     assert "exhausted" in result.stdout
     written = json.loads(report.read_text())
-    assert written.keys() == {"ended", "steps", "saves", "slots", "dropped"}
+    assert written.keys() == {"ended", "steps", "saves", "slots", "dropped", "failed_saves"}
     assert (written["ended"], written["dropped"]) == ("exhausted", 0)
+    assert written["failed_saves"] == []
     assert [step["step"] for step in written["steps"]] == [0, 1, 2, 3, 4, 5]
     assert [save["step"] for save in written["saves"]] == [0, 2, 4, 6]
     assert {"drain", "exclusive", "asynchronous"} <= written["saves"][0].keys()
@@ -533,6 +507,13 @@ def test_a_run_that_was_never_started_has_nothing_to_audit(run: Path) -> None:
 def test_an_identity_that_is_none_is_named(run: Path) -> None:
     (run / "run.json").write_text("{}")
     assert_refused(cutlock_("audit", run, code=1), f"{run}/run.json is not a run's identity")
+
+
+def test_an_identity_without_a_number_of_epochs_is_named(run: Path) -> None:
+    identity = json.loads((run / "run.json").read_text())
+    identity["config"]["epochs"] = "two"
+    (run / "run.json").write_text(json.dumps(identity))
+    assert_refused(cutlock_("audit", run, code=1), "run.json says epochs = 'two'", "no number")
 
 
 # Runs that end badly.

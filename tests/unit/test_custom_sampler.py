@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -19,6 +20,7 @@ from cutlock.samplers import (
     parse_sampler,
 )
 from cutlock.samplers.custom import admit_split, admit_whole, load_class
+from cutlock.samplers.in_order import InOrderSampler
 from tests.support.custom_samplers import (
     AdmitOnly,
     Choice,
@@ -31,6 +33,7 @@ from tests.support.custom_samplers import (
     TwoStepsBehind,
 )
 from tests.support.loop import Holder, settle, turns
+from tests.support.samplers import NotRestorable
 
 HERE = "tests.support.custom_samplers"
 
@@ -75,6 +78,7 @@ class TestLoading:
         sampler = built("AdmitOnly", window=3)
         assert isinstance(sampler, AdmitOnly)
         assert sampler.window == 3
+        assert isinstance(sampler.barrier, Barrier)
 
     def test_options_that_the_class_does_not_take_are_named(self) -> None:
         with pytest.raises(ConfigError, match=r"does not take the options \['depth', 'window'\]"):
@@ -94,8 +98,40 @@ class TestLoading:
         assert type(sampler) is Split
         assert isinstance(sampler, TransactionalAdmissionSampler)
 
+    def test_a_class_with_the_split_needs_nothing_else(self) -> None:
+        assert load_class("tests.support.samplers:NotRestorable") is NotRestorable
+
     def test_a_class_without_the_split_is_told_apart(self) -> None:
         assert not isinstance(built("AdmitOnly"), TransactionalAdmissionSampler)
+
+
+async def test_a_split_admission_is_committed_at_the_version_of_that_moment() -> None:
+    barrier, version = Barrier(), TrainerVersion(0)
+
+    async def opened() -> None:
+        version.raise_to(1)
+
+    seen: list[object] = []
+    sampler = InOrderSampler(barrier, window=0)
+    sampler._gate_open = lambda at: not seen.append(at)  # type: ignore[method-assign]
+    admitted = await admit_split(sampler, barrier, version, opened, lambda _, admission: admission)
+    assert admitted == Admission(0, 0)
+    assert seen == [0, 1]
+
+
+class Unhurried(Choice):
+    """Ends when `end` is done, however often it is cancelled."""
+
+    def __init__(self, barrier: Barrier) -> None:
+        super().__init__(barrier)
+        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def admit(self, version: TrainerVersion) -> Admission:
+        while not self.end.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({self.end})
+        self.end.result()
+        return self._advance()
 
 
 class Desk:
@@ -290,6 +326,50 @@ class TestAdmitWhole:
         assert desk.sampler.cursor == 1
         async with desk.barrier.checkpoint():
             assert desk.barrier.slots == 0
+
+    async def test_a_cancellation_after_the_cursor_has_moved_is_delivered_after_the_commit(
+        self,
+    ) -> None:
+        desk = Desk(AdmitOnly)
+
+        async def opened() -> None:
+            await asyncio.Event().wait()
+
+        waiting = asyncio.ensure_future(
+            admit_whole(desk.sampler, desk.barrier, desk.version, opened, desk.commit)  # type: ignore[arg-type]
+        )
+        await settle()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert waiting.cancelled()
+        assert desk.admitted == [Admission(0, 0)]
+        assert desk.barrier.slots == 0
+
+    async def test_a_cancellation_while_an_admission_makes_way_is_delivered_after_its_end(
+        self,
+    ) -> None:
+        desk = Desk(Unhurried)
+        waiting = await desk.asked()
+        cut = Holder(desk.barrier.checkpoint())
+        await settle()
+        waiting.cancel()
+        await settle()
+        assert not waiting.done()
+        desk.sampler.end.set_result(None)  # type: ignore[attr-defined]
+        await asyncio.wait({waiting})
+        assert waiting.cancelled()
+        assert desk.admitted == [Admission(0, 0)]
+        await cut.left()
+
+    async def test_a_cancellation_outranks_the_error_of_an_admission(self) -> None:
+        desk = Desk(Unhurried)
+        waiting = await desk.asked()
+        waiting.cancel()
+        await settle()
+        desk.sampler.end.set_exception(RuntimeError("no batch"))  # type: ignore[attr-defined]
+        await asyncio.wait({waiting})
+        assert waiting.cancelled()
+        assert desk.barrier.slots == 0
 
     async def test_a_pump_that_is_cancelled_while_a_cut_is_open_stops_waiting_for_it(self) -> None:
         desk = Desk(AdmitOnly, cursor=1)

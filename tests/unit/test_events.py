@@ -33,6 +33,10 @@ def versions(path: Path) -> list[object]:
     return [record.args["version"] for record in read_log(path)]
 
 
+def no_room(fd: int, data: bytes) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 class TestWriting:
     def test_a_record_has_its_place_time_action_and_arguments(self, path: Path) -> None:
         clock = VirtualClock()
@@ -75,9 +79,8 @@ class TestWriting:
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         synced: list[int] = []
-        monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size))
         log = write(path, 2)
-        assert synced == []
+        monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size))
         log.sync()
         log.record(Action.RAISE_VERSION, version=2)
         log.close()
@@ -106,11 +109,38 @@ class TestWriting:
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", short_of_room)
-            with pytest.raises(OSError, match="disk full"):
-                log.record(Action.RAISE_VERSION, version=9)
-        log.record(Action.RAISE_VERSION, version=2)
+            log.record(Action.RAISE_VERSION, version=2)
+            assert versions(path) == [0, 1]
+        log.record(Action.RAISE_VERSION, version=3)
+        assert versions(path) == [0, 1, 2, 3]
         log.close()
+
+    def test_a_log_on_a_full_disk_cannot_be_synced_and_names_its_file(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = write(path, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", no_room)
+            log.record(Action.RAISE_VERSION, version=2)
+            with pytest.raises(
+                OSError, match=f"event log cannot be written: No space left on device: '{path}'"
+            ):
+                log.sync()
+        log.sync()
         assert versions(path) == [0, 1, 2]
+        log.close()
+
+    def test_a_log_that_cannot_be_written_is_closed_all_the_same(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = write(path, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", no_room)
+            log.record(Action.RAISE_VERSION, version=2)
+            with pytest.raises(OSError, match="No space left"):
+                log.close()
+        log.close()
+        assert versions(path) == [0, 1]
 
 
 class TestArguments:

@@ -299,6 +299,15 @@ class TestCut:
             assert len(ledger) == 0
             ledger.restore(slot, [record], 5, ())
 
+    def test_an_admission_below_the_first_is_refused(
+        self, ledger: Ledger, barrier: Barrier
+    ) -> None:
+        with (
+            entered(barrier.mutation("restore")) as slot,
+            pytest.raises(InvariantError, match="next_admission is -1"),
+        ):
+            ledger.restore(slot, [], -1, ())
+
 
 def restored(saved: tuple[LedgerRecord, ...], following: int, owned: Any = ()) -> Ledger:
     barrier = Barrier()

@@ -340,6 +340,43 @@ class TestRefusals:
             tested.restore(slot, state)
         assert rest(tested) == rest(loader())
 
+    def test_a_state_that_the_wrapped_loader_does_not_take_changes_nothing(self) -> None:
+        before, tested = loader(), loader()
+        following(before)
+        strange = msgspec.structs.replace(saved(before), inner={"of": "another version"})
+        with (
+            entered(tested._barrier.mutation("restore")) as slot,
+            pytest.raises(ConfigMismatchError, match="does not take its saved state"),
+        ):
+            tested.restore(slot, strange)
+        assert rest(tested) == rest(loader())
+
+    @pytest.mark.parametrize(
+        "elsewhere",
+        [
+            *({"_sampler_iter_state": {"samples_yielded": samples}} for samples in (0, 1, 2, 6)),
+            {"_sampler_iter_yielded": "not a number"},
+        ],
+    )
+    def test_a_wrapped_loader_that_stands_elsewhere_hands_out_nothing(
+        self, elsewhere: dict[str, object]
+    ) -> None:
+        before = loader()
+        following(before)
+        state = saved(before)
+        assert state.inner is not None
+        tested = restored(msgspec.structs.replace(state, inner={**state.inner, **elsewhere}))
+        with pytest.raises(InvariantError, match=r"at prompt 3 of epoch 0, where .* are due"):
+            following(tested)
+        assert (tested.epoch, tested.position) == (0, 3)
+
+    def test_an_empty_state_of_the_wrapped_loader_does_not_serve_an_epoch_again(self) -> None:
+        before = loader()
+        following(before)
+        tested = restored(msgspec.structs.replace(saved(before), inner={}))
+        with pytest.raises(InvariantError, match="nothing was handed out"):
+            following(tested)
+
     def test_a_smaller_data_set_does_not_have_the_saved_position(self) -> None:
         tested = loader(8, batch_size=4)
         following(tested)

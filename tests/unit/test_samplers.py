@@ -472,7 +472,7 @@ class TestConfigurations:
             ({"name": "in_order", "window": 1.5}, "window = 1.5: Expected `int`, got `float`"),
             ({"name": "in_order", "order": "x"}, "'in_order': order is unknown; .* window$"),
             ({"name": "windowed", "order": "x"}, "order = 'x': choose from 'freshest', 'insert"),
-            ({"name": "custom"}, "missing required field `path`"),
+            ({"name": "custom"}, "'custom': {'name': 'custom'}: .* missing required field `path`"),
         ],
     )
     def test_a_bad_table_is_refused_with_the_value_and_what_is_allowed(

@@ -52,6 +52,13 @@ class TestSparePool:
             assert [spare.position for spare in pool.take(slot, 2)] == [3, 1]
         assert spares(pool) == [2]
 
+    def test_one_spare_is_taken_if_no_number_is_given(
+        self, pool: SparePool, barrier: Barrier
+    ) -> None:
+        with entered(barrier.mutation("pool")) as slot:
+            pool.fill(slot, [prompt(1), prompt(2)])
+            assert [spare.position for spare in pool.take(slot)] == [1]
+
     @pytest.mark.parametrize(("count", "taken"), [(0, 0), (1, 1), (2, 2), (3, 2)])
     def test_a_pool_gives_what_it_has(
         self, pool: SparePool, barrier: Barrier, count: int, taken: int

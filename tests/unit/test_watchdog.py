@@ -22,6 +22,8 @@ class Watch:
             finished=False,
             busy=False,
             in_flight=2,
+            places=8,
+            given_up=0,
             ready=3,
             waiting_for="4 groups of step 7",
         )
@@ -82,7 +84,8 @@ def test_a_busy_trainer_and_a_finished_run_are_no_stall(watch: Watch, excuse: st
 
 def test_a_wedge_with_nothing_in_flight_is_told_too(watch: Watch) -> None:
     report = watch.look(LIMIT, in_flight=0)[0]
-    assert "no rollout is in flight: the rollout pump is held up" in report.message
+    assert "0 of 8 rollouts are in flight" in report.message
+    assert report.message.endswith("the rollout pump is held up")
 
 
 def test_the_report_says_what_is_waited_for_and_what_is_there(watch: Watch) -> None:
@@ -92,7 +95,8 @@ def test_the_report_says_what_is_waited_for_and_what_is_there(watch: Watch) -> N
         seconds=605.0,
         message=(
             "no selection for 605 s (limit 600 s) while the trainer waits for 4 groups of step 7 "
-            "and 3 groups are ready; 2 rollouts are in flight: a worker is slow or dead"
+            "and 3 groups are ready; 2 of 8 rollouts are in flight, no prompt was given up: "
+            "a worker is slow or dead"
         ),
     )
 
