@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 SAMPLER ?= in_order
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-fast test-long lint format clean
+.PHONY: help setup demo check test test-fast test-long mutation lint format clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ test-fast: $(READY) ## Run the tests that need no Ray
 test-long: $(READY) ## Run everything, the long tests too
 	$(BIN)/python -m pytest
 
+mutation: $(READY) ## Show that the tests notice every mutant of the code (see docs/mutation.md)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutation]'
+	$(BIN)/python -m tests.mutation
+
 lint: $(READY) ## Check style, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -48,4 +52,4 @@ format: $(READY) ## Apply the style
 	$(BIN)/ruff format .
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -23,7 +23,6 @@ from pathlib import Path
 from cutlock.plane.loopback import keep_ray_on_loopback
 
 keep_ray_on_loopback()
-os.environ.setdefault("TQ_SIMPLE_STORAGE_SEND_RECV_TIMEOUT", "120")
 
 import msgspec
 import ray

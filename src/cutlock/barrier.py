@@ -93,7 +93,7 @@ class _Section:
     def __init__(self, barrier: Barrier) -> None:
         self._barrier = barrier
         self._state = _NEW
-        self._effects: list[asyncio.Future[Any]] = []
+        self._effects: list[asyncio.Future[Any]] | None = None
 
     @property
     def alive(self) -> bool:
@@ -114,6 +114,8 @@ class _Section:
         if self._state != _LIVE:
             raise DeadSectionError(f"{self!r} runs no more effects; enter a new one")
         future = asyncio.ensure_future(effect)
+        if self._effects is None:
+            self._effects = []
         self._effects.append(future)
         cancelled = await _until_done(future)
         if cancelled is not None:
@@ -122,7 +124,7 @@ class _Section:
 
     async def _end_effects(self) -> asyncio.CancelledError | None:
         cancelled = None
-        while running := [effect for effect in self._effects if not effect.done()]:
+        while running := [effect for effect in self._effects or () if not effect.done()]:
             cancelled = await _until_done(running[0]) or cancelled
         return cancelled
 
@@ -136,7 +138,7 @@ class _Section:
     def _leave_context(self) -> None:
         self._state = _DEAD
         held = _held.get()
-        _held.set(tuple(section for section in held if section is not self))
+        _held.set(() if held == (self,) else tuple(s for s in held if s is not self))
 
 
 _NEW, _WAITING, _LIVE, _DEAD = range(4)
@@ -192,7 +194,7 @@ class Slot(_Section):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        cancelled = await self._end_effects()
+        cancelled = await self._end_effects() if self._effects else None
         self._leave_context()
         barrier = self._barrier
         barrier._slots -= 1
@@ -212,8 +214,8 @@ class Cut(_Section):
     def __init__(self, barrier: Barrier) -> None:
         super().__init__(barrier)
         self.timing = CutTiming(0.0)
-        self._entered_at: float
-        self._left_at: float
+        self._entered_at = 0.0
+        self._left_at = 0.0
 
     def __repr__(self) -> str:
         return f"<{_STATES[self._state]} cut>"
@@ -245,7 +247,7 @@ class Cut(_Section):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        cancelled = await self._end_effects()
+        cancelled = await self._end_effects() if self._effects else None
         self._leave_context()
         barrier = self._barrier
         self._left_at = barrier._clock()

@@ -360,14 +360,14 @@ async def test_no_stage_of_a_restore_is_made_by_hand(memory_rig: Rig) -> None:
     await rig.harness.start()
     plan = rig.plan(bundle)
     plane = await rig.harness.connect()
-    for make in (
-        lambda: ResumePlan(object(), bundle, rig.config, plan.snapshot, plan.info, 1),
-        lambda: PlaneReady(object(), plan),
-        lambda: PlaneConnected(object(), PlaneReady(object(), plan), plane),
-        lambda: Restored(object(), rig.incarnations[0].state, 1),
+    for kind, *values in (
+        (ResumePlan, bundle, rig.config, plan.snapshot, plan.info, 1),
+        (PlaneReady, plan),
+        (PlaneConnected, None, plane),
+        (Restored, rig.incarnations[0].state, 1),
     ):
-        with pytest.raises(MisuseError, match="is not made by hand"):
-            make()
+        with pytest.raises(MisuseError, match=f"{kind.__name__} is not made by hand"):
+            kind(object(), *values)
 
 
 async def test_a_resume_takes_the_saved_rows_and_configuration_unless_it_is_told_otherwise(

@@ -14,6 +14,7 @@ from cutlock.bundle.publication import scan
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import AuditError
 from cutlock.events import Record, read_log
+from tests.support.acceptance import assert_accepted
 from tests.support.processes import Cutlock, Disk, frozen
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
@@ -107,6 +108,7 @@ LOST = {
 
 
 @pytest.mark.long
+@pytest.mark.tlc
 @pytest.mark.parametrize("actor", LOST)
 def test_a_run_that_loses_what_it_cannot_do_without_says_so_and_resumes(
     tmp_path: Path, config: Path, actor: str
@@ -122,6 +124,7 @@ def test_a_run_that_loses_what_it_cannot_do_without_says_so_and_resumes(
     with Cutlock(tmp_path / "second", "resume", run) as command:
         command.ends(code=0)
     assert_all_trained(run, restarts=1)
+    assert_accepted(RunDirectory(run))
 
 
 @pytest.mark.long

@@ -10,7 +10,6 @@ import pytest
 
 from cutlock.alphabet import Action
 from cutlock.audit import Audit, audit_run
-from cutlock.bundle.publication import scan
 from cutlock.controller.metrics import read_metrics
 from cutlock.controller.run_directory import RunDirectory
 from tests.support.acceptance import assert_accepted
@@ -28,12 +27,6 @@ failures = { attempts = 1 }
 workers = { generators = 1, token_delay_s = 0.05 }
 task = { prompts = 16, length = 3, vocabulary = 6 }
 """
-
-
-def newest(run: Path) -> int:
-    """Step of the newest bundle; -1 while there is none."""
-    bundles = scan(run).bundles
-    return bundles[-1].manifest.step if bundles else -1
 
 
 def assert_all_trained(run: Path) -> Audit:
@@ -62,30 +55,6 @@ def test_the_demo_with_another_sampler_loses_and_repeats_nothing(
     rewards = [step.report.reward_mean for step in read_metrics(RunDirectory(run))]
     assert len(rewards) == audit.steps
     assert sum(rewards[-6:]) / 6 > sum(rewards[:6]) / 6 + 0.2
-
-
-def test_a_run_whose_only_trainer_generator_or_controller_dies_says_so_and_resumes(
-    tmp_path: Path,
-) -> None:
-    config, run = tmp_path / "run.toml", tmp_path / "run"
-    config.write_text(RUN)
-    deaths = {
-        "_TrainerActor": "trainer died",
-        "_GeneratorActor": "generator-0",
-        "ControllerActor": "the controller's process died",
-    }
-    for number, (actor, named) in enumerate(deaths.items()):
-        saved = newest(run)
-        start = ["resume", run] if number else ["run", config, "--out", run]
-        with Cutlock(tmp_path / actor, *start) as command:
-            command.until(lambda saved=saved: newest(run) > max(saved, 0))  # type: ignore[misc]
-            command.kill(actor)
-            command.ends(code=1)
-            assert named in command.stderr
-            assert f"`cutlock resume {run}`" in command.stderr
-    with Cutlock(tmp_path / "last", "resume", run) as command:
-        command.ends(code=0)
-    assert assert_all_trained(run).restarts == 3
 
 
 KILLS: dict[Action, int] = {
