@@ -314,11 +314,11 @@ def test_a_directory_that_the_system_refuses_is_named(config: Path) -> None:
         ),
         (
             {"task": "task = { prompts = 6, length = 2, vocabulary = 3 }"},
-            ("the data set was", "5 prompts", "6 prompts", "use the saved one"),
+            ("task.prompts was 5", "is 6 now", "set task.prompts = 5"),
         ),
         (
             {"task": "task = { prompts = 5, length = 3, vocabulary = 3 }"},
-            ("length=2", "length=3", "use the saved one"),
+            ("task.length was 2", "is 3 now", "set task.length = 2"),
         ),
         (
             {"plane": 'plane = { kind = "transfer_queue" }'},
