@@ -138,7 +138,10 @@ class _Section:
     def _leave_context(self) -> None:
         self._state = _DEAD
         held = _held.get()
-        _held.set(() if held == (self,) else tuple(s for s in held if s is not self))
+        if held == (self,):  # pragma: no mutate: a shortcut
+            _held.set(())
+        else:
+            _held.set(tuple(section for section in held if section is not self))
 
 
 _NEW, _WAITING, _LIVE, _DEAD = range(4)
@@ -194,7 +197,9 @@ class Slot(_Section):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        cancelled = await self._end_effects() if self._effects else None
+        cancelled = None
+        if self._effects is not None:  # pragma: no mutate: a shortcut
+            cancelled = await self._end_effects()
         self._leave_context()
         barrier = self._barrier
         barrier._slots -= 1
@@ -247,7 +252,9 @@ class Cut(_Section):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        cancelled = await self._end_effects() if self._effects else None
+        cancelled = None
+        if self._effects is not None:  # pragma: no mutate: a shortcut
+            cancelled = await self._end_effects()
         self._leave_context()
         barrier = self._barrier
         self._left_at = barrier._clock()
