@@ -107,6 +107,26 @@ async def test_closing_gives_up_a_put_that_never_ends(
     assert await (await store.connect()).list_keys() in ([], KEYS)
 
 
+async def test_a_notice_that_was_given_up_ends_before_its_client_is_closed(
+    store: PlaneHarness, real_cluster: RealCluster
+) -> None:
+    from cutlock.plane.transfer_queue import TransferQueuePlane
+
+    plane = await TransferQueuePlane.connect("rollouts")
+    manager = plane._client.storage_manager
+    loop = manager._notify_loop
+    with real_cluster.frozen_controller():
+        waiting = asyncio.create_task(manager.notify_data_update("rollouts", [0], {}))
+        await asyncio.sleep(0)
+        # What was handed to the loop of the notices before this has begun after it.
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop))
+        notices = asyncio.all_tasks(loop)
+        waiting.cancel()
+        await plane.close()
+    assert notices
+    assert all(notice.done() for notice in notices)
+
+
 def test_a_client_that_is_forgotten_with_its_loop_does_not_hang_the_collector(
     real_cluster: RealCluster,
 ) -> None:

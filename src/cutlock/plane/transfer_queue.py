@@ -103,6 +103,9 @@ INDEX_FILE = "controller_state.pkl"
 LOADABLE_VERSIONS = READABLE_VERSIONS["transfer_queue"]
 """Versions whose snapshots load into each other; the format itself carries none."""
 
+_NOTICES_S = 5.0
+"""Seconds that cancelled notices get to end; they wait for nothing any more."""
+
 _CONTROLLER = "TransferQueueController"
 _NAMESPACE = "transfer_queue"
 _BACKEND = "SimpleStorage"
@@ -659,8 +662,23 @@ def _client_for(config: Any) -> Any:
 
 
 def _close_client(client: Any) -> None:
+    _end_notices(client.storage_manager)
     client.close()
     _open_clients.discard(client)
+
+
+def _end_notices(manager: Any) -> None:
+    """End the notices of puts that were given up, before the loop that they run in stops."""
+
+    async def end() -> None:
+        notices = asyncio.all_tasks() - {asyncio.current_task()}
+        for notice in notices:
+            notice.cancel()
+        await asyncio.gather(*notices, return_exceptions=True)
+
+    if manager._notify_loop.is_running():
+        ended = asyncio.run_coroutine_threadsafe(end(), manager._notify_loop)
+        concurrent.futures.wait([ended], timeout=_NOTICES_S)
 
 
 def _stop() -> None:
