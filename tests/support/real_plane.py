@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from cutlock.plane.transfer_queue import TransferQueueBootstrap
 from tests.support.processes import frozen
 
 UNITS = 2
+GIVEN_UP_S = 30.0
+"""Seconds that calls which an earlier test has given up get to end."""
 
 
 class RealCluster:
@@ -44,6 +47,10 @@ class RealCluster:
 
     async def untouched_store(self) -> TransferQueueBootstrap:
         """The bootstrap client of a store that is as good as new; no client may be at work."""
+        for thread in threading.enumerate():
+            if thread.name == "transfer_queue":
+                # Of a connect that was given up: when it ends, it is one client more.
+                await asyncio.to_thread(thread.join, GIVEN_UP_S)
         if self._running is None:
             self._running = await TransferQueueBootstrap.start(UNITS)
             await asyncio.to_thread(tq.save_checkpoint, self._untouched)
