@@ -18,10 +18,8 @@ from rich.console import Console
 from cutlock import __version__
 from cutlock.audit import Audit, audit_run
 from cutlock.bundle.artifacts import ARTIFACTS, MANIFEST
-from cutlock.bundle.contents import decode_cut, read_training_info
 from cutlock.bundle.names import parse_name
 from cutlock.bundle.publication import DebrisKind, Scan, latest, scan
-from cutlock.bundle.verification import verify
 from cutlock.conformance.paths.command import paths
 from cutlock.conformance.replay.command import replay
 from cutlock.conformance.validation.command import validate_runs
@@ -30,10 +28,10 @@ from cutlock.controller.config import RunConfig, load_config
 from cutlock.controller.core import RunReport, Status
 from cutlock.controller.kill_plan import KillPlan
 from cutlock.controller.local import build_local
-from cutlock.controller.restore import ResumePlan, verify_for_resume, with_way_out
+from cutlock.controller.restore import ResumePlan, read_bundle, verify_for_resume
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.demo import DEMO_CONFIG, DemoReport, run_demo
-from cutlock.errors import BundleCorruptError, BundleNotFoundError, ConfigError, CutlockError
+from cutlock.errors import BundleNotFoundError, ConfigError, CutlockError
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.report.terminal import Progress, key_values, table
 from cutlock.samplers import SAMPLER_NAMES
@@ -241,12 +239,7 @@ def inspect(bundle: Path, json_path: Path | None) -> None:
             f"{bundle} is no bundle, it has no {MANIFEST}; give the path of a step_N directory"
         )
     path = bundle.absolute()
-    try:
-        verified = verify(path)
-        info = read_training_info(verified)
-        cut = decode_cut(verified)
-    except BundleCorruptError as error:
-        raise with_way_out(error, path) from error
+    verified, info, cut = read_bundle(path)
     values: list[tuple[str, object]] = [
         ("run", info.run_id),
         ("sequence", verified.manifest.sequence),

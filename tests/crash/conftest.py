@@ -6,19 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
+from tests.races.conftest import one_thread
 from tests.support.corruption import Saved, save_run
 from tests.support.planes import MemoryHarness
 
-
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    """A policy this small is trained fastest by one thread, on a busy machine by far."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+__all__ = ["one_thread", "saved"]
 
 
 @pytest.fixture(scope="package")

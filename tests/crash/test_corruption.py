@@ -36,6 +36,7 @@ from tests.support.corruption import (
     everywhere,
     flip,
     look_at,
+    take_over,
 )
 from tests.support.tally import tally
 
@@ -200,10 +201,7 @@ def test_all_sidecars_of_another_save_are_refused_by_the_name_of_one(
 def test_a_whole_bundle_of_another_save_under_an_old_manifest_is_refused(
     saved: Saved, bundle: Path, source: str
 ) -> None:
-    manifest = (bundle / MANIFEST).read_bytes()
-    shutil.rmtree(bundle)
-    shutil.copytree(SOURCES[source](saved), bundle)
-    (bundle / MANIFEST).write_bytes(manifest)
+    take_over(bundle, SOURCES[source](saved))
     refused(bundle, *FILES)
 
 

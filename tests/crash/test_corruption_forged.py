@@ -37,7 +37,7 @@ from cutlock.controller.restore import verify_for_resume
 from cutlock.errors import BundleCorruptError
 from cutlock.plane.base import read_stamp, write_stamp
 from tests.support.bundles import reseal
-from tests.support.corruption import SOURCES, WAY_OUT, Saved, look_at
+from tests.support.corruption import SOURCES, WAY_OUT, Saved, look_at, take_over
 from tests.support.tally import tally
 
 SEALED = (
@@ -112,10 +112,7 @@ def test_a_directory_of_another_save_is_refused_though_the_manifest_fits(
 def test_a_whole_bundle_of_another_save_is_refused_under_a_manifest_of_this_one(
     saved: Saved, bundle: Path, source: str
 ) -> None:
-    manifest = (bundle / MANIFEST).read_bytes()
-    shutil.rmtree(bundle)
-    shutil.copytree(SOURCES[source](saved), bundle)
-    (bundle / MANIFEST).write_bytes(manifest)
+    take_over(bundle, SOURCES[source](saved))
     reseal(bundle)
     refused(bundle, TRAINING_INFO)
 

@@ -15,7 +15,7 @@ from cutlock.barrier import Barrier
 from cutlock.controller.state import Permits, Signal
 from cutlock.samplers.base import TrainerVersion
 from tests.support.checks import groups_of, trained
-from tests.support.loop import Holder, ask, settle, turns
+from tests.support.loop import Holder, ask, holding, is_free, settle, turns
 from tests.support.rig import Incarnation, Rig
 
 SIDES = ("slot", "cut")
@@ -24,25 +24,6 @@ SIDES = ("slot", "cut")
 @pytest.fixture
 def barrier() -> Barrier:
     return Barrier()
-
-
-async def holding(barrier: Barrier, *wanted: str) -> list[Holder]:
-    """Tasks that ask in this order, each after the one before has entered or queued."""
-    holders = []
-    for name in wanted:
-        holders.append(Holder(ask(barrier, name), name=name))
-        await settle()
-    return holders
-
-
-async def is_free(barrier: Barrier) -> None:
-    """Show that nothing is counted, and that both sides can be entered and left."""
-    assert (barrier.slots, barrier.cut_open, barrier.waiting) == (0, False, ())
-    async with asyncio.timeout(10):
-        for side in ("slot", "cut", "slot", "cut"):
-            async with ask(barrier, side):
-                pass
-    assert (barrier.slots, barrier.cut_open, barrier.waiting) == (0, False, ())
 
 
 class TestCancelledWhileWaiting:

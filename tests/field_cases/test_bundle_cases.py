@@ -28,7 +28,7 @@ from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore
 from cutlock.workers.base import POLICY_FILES, WEIGHTS_FILE
 from cutlock.workers.torch_trainer import LocalTrainer
 from tests.support.bundles import fill, sample_cut, sample_info, save
-from tests.support.local_runs import Camera, Run, in_one_thread, tiny_config
+from tests.support.local_runs import Camera, Run, in_one_thread, killed, tiny_config
 from tests.support.loop import WakingClock
 from tests.support.lossy_disk import LossyDisk, PowerLoss
 from tests.support.planes import MemoryHarness, harness_of, take_snapshot
@@ -243,14 +243,7 @@ class TestDebrisOfAnInterruptedSave:
             checkpoint={"every": 10, "keep": 9},
             task={"prompts": 50, "length": 2, "vocabulary": 8},
         )
-        run = Run.create(root / "run", config)
-        camera = Camera(
-            run,
-            root / "killed",
-            lambda number, action, before: action is Action.WRITE_MANIFEST and before == 2,
-        )
-        run.first(config, camera)
-        return camera.kills[0].run
+        return killed(root, config, Action.WRITE_MANIFEST, 2)
 
     def test_fb_27_the_run_saves_that_step_again(self, ram_path: Path) -> None:
         run = self.killed(ram_path)

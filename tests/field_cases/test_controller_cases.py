@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import product
+from pathlib import Path
+from typing import Any
 
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from cutlock import cli
 from cutlock.alphabet import Action
 from cutlock.bundle.publication import latest
 from cutlock.controller.config import RunConfig
-from cutlock.errors import DropBudgetError, StallError
+from cutlock.errors import (
+    DropBudgetError,
+    StallError,
+)
 from tests.support.checks import lost_on_purpose, trained_per_step
+from tests.support.local_runs import Run, in_one_thread, tiny_config
 from tests.support.loop import WakingClock
 from tests.support.rig import Incarnation, Rig
 
@@ -33,9 +44,7 @@ class TestGroupThatDoesNotCome:
         *finished, missing = rig.batch(0)
         run = await rig.launch()
         await run.logged(Action.PRUNE_BUNDLES)
-        run.generator.finish(*finished)
-        for group in finished:
-            await run.logged(Action.COMMIT_GROUP, group=group)
+        await run.commit(*finished)
         await run.quiet()
         return run, missing
 
@@ -74,9 +83,7 @@ class TestGroupThatDoesNotCome:
         # The start is saved already, and a step is saved once; so a step is trained first.
         run.generator.finish(missing)
         *finished, missing = rig.batch(1)
-        run.generator.finish(*finished)
-        for group in finished:
-            await run.logged(Action.COMMIT_GROUP, group=group)
+        await run.commit(*finished)
         await run.logged(Action.SYNC_WEIGHTS, version=1)
         await run.quiet()
         run.controller.request_save()
@@ -182,3 +189,127 @@ class TestStallInStorage:
         config = RunConfig()
         tries = config.failures.attempts * config.workers.group_limit_s
         assert tries < config.watchdog.stall_s
+
+
+class TestTargetReached:
+    """FB-88: the target is eight groups, and the checkpoint has eight."""
+
+    TARGETS = ({"max_steps": 4, "epochs": 2}, {"epochs": 1})
+
+    def ended(self, root: Path, target: dict[str, Any]) -> Run:
+        config = self.config(target)
+        run = Run.create(root / "run", config)
+        run.first(config)
+        assert run.trainer.trained.total() == 8
+        return run
+
+    def config(self, target: dict[str, Any]) -> RunConfig:
+        task = {"prompts": 8, "length": 2, "vocabulary": 3}
+        return tiny_config(**{"epochs": 1, "task": task, **target})
+
+    @pytest.mark.parametrize("target", TARGETS, ids=str)
+    def test_fb_88_a_resume_at_the_target_starts_nothing_and_ends_well(
+        self, ram_path: Path, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
+    ) -> None:
+        run = self.ended(ram_path, target)
+        before = sorted(path.name for path in run.root.rglob("*"))
+        for start in ("_run", "_run_here", "_run_on_ray", "build_local"):
+            monkeypatch.setattr(cli, start, None)
+        result = CliRunner().invoke(
+            cli.main, ["resume", str(run.root), "--json", str(ram_path / "report.json")]
+        )
+        assert result.exit_code == 0, result.output
+        report = msgspec.json.decode((ram_path / "report.json").read_bytes())
+        assert report["steps"] == []
+        assert sorted(path.name for path in run.root.rglob("*") if path.name != "run.lock") == [
+            name for name in before if name != "run.lock"
+        ]
+
+    @pytest.mark.parametrize("target", TARGETS, ids=str)
+    def test_fb_88_a_controller_at_the_target_gives_no_work_to_any_worker(
+        self, ram_path: Path, target: dict[str, Any]
+    ) -> None:
+        run = self.ended(ram_path, target)
+        plan = run.plan()
+        assert plan.finished
+        watch = Watch()
+        report = in_one_thread(run._run(plan.config, plan, watch))
+        assert report.ended == ("max_steps" if "max_steps" in target else "exhausted")
+        assert report.steps == ()
+        work = {Action.LAUNCH_GROUP, Action.TRAIN_STEP, Action.SELECT_GROUPS, Action.RESERVE_BATCH}
+        assert not work & {*watch.announced}
+        assert run.trainer.trained.total() == 8
+        assert run.audit().ok
+
+    def test_fb_88_a_run_without_a_step_to_do_gives_no_work_to_any_worker(
+        self, ram_path: Path
+    ) -> None:
+        config = self.config({"max_steps": 0})
+        run = Run.create(ram_path / "run", config)
+        watch = Watch()
+        report = run.first(config, watch)
+        assert (report.ended, report.steps) == ("max_steps", ())
+        assert Action.LAUNCH_GROUP not in watch.announced
+        assert run.plan().finished
+
+    def test_fb_88_a_target_that_is_raised_afterwards_is_trained_to(self, ram_path: Path) -> None:
+        run = self.ended(ram_path, {"max_steps": 4, "epochs": 2})
+        plan = run.plan(config=self.config({"max_steps": 6, "epochs": 2}))
+        assert not plan.finished
+        run.resume(plan)
+        assert run.trainer.trained.total() == 12
+
+
+class Watch:
+    """Notes what is announced."""
+
+    def __init__(self) -> None:
+        self.announced: list[Action] = []
+
+    async def reach(self, action: Action, /, **where: object) -> None:
+        self.announced.append(action)
+
+
+class TestRunShorterThanItsWindow:
+    """FB-91: few steps, a window as wide or wider, and the first hand-over of weights."""
+
+    @pytest.mark.parametrize("sampler", ["in_order", "ready_first", "weight_fifo", "windowed"])
+    def test_fb_91_every_small_pair_of_steps_and_window_ends(
+        self, ram_path: Path, sampler: str
+    ) -> None:
+        for steps, window in product(range(5), range(4)):
+            config = tiny_config(
+                max_steps=steps,
+                epochs=2,
+                sampler={"name": sampler, "window": window},
+                task={"prompts": 8, "length": 2, "vocabulary": 3},
+                checkpoint={"every": 100},
+            )
+            run, watch = Run.create(ram_path / f"{steps}-{window}", config), Watch()
+            report = run.first(config, watch)
+            assert report.ended == "max_steps"
+            assert [step.step for step in report.steps] == list(range(steps))
+            assert run.trainer.trained.total() == 2 * steps
+            # The first hand-over comes before all work, and one after every step.
+            assert watch.announced.count(Action.SYNC_WEIGHTS) == steps + 1
+            if steps:
+                launched = watch.announced.index(Action.LAUNCH_GROUP)
+                assert watch.announced.index(Action.SYNC_WEIGHTS) < launched
+            assert run.audit().ok
+
+    @pytest.mark.parametrize("sampler", ["in_order", "ready_first", "weight_fifo", "windowed"])
+    def test_fb_91_data_for_fewer_steps_than_the_window_is_trained_to_its_end(
+        self, ram_path: Path, sampler: str
+    ) -> None:
+        for prompts, window in product(range(1, 6), range(4)):
+            config = tiny_config(
+                epochs=1,
+                sampler={"name": sampler, "window": window},
+                task={"prompts": prompts, "length": 2, "vocabulary": 3},
+                checkpoint={"every": 100},
+            )
+            run = Run.create(ram_path / f"{prompts}-{window}", config)
+            assert run.first(config).ended == "exhausted"
+            found = run.audit()
+            assert found.ok, found.problems
+            assert found.trained_once + found.dropped == prompts

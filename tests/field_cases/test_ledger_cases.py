@@ -35,9 +35,7 @@ class TestCursorAheadOfInFlightWork:
         for group in (two, three):
             await run.logged(Action.LAUNCH_GROUP, group=group)
         await run.at(run.pump_hold)
-        run.cut.release()
-        bundle = await run.published(1)
-        await run.crash()
+        bundle = await run.save_and_crash(1)
         assert rig.check_bundle(bundle).loader.position == 4
         return bundle
 

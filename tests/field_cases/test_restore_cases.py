@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier
-from cutlock.bundle.artifacts import LOADER, MANIFEST
+from cutlock.bundle.artifacts import DATA_PLANE, LOADER, MANIFEST, POLICY, SIDECARS, TRAINING_INFO
 from cutlock.bundle.publication import latest
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.loader import PromptLoader, epoch_order
@@ -22,12 +25,17 @@ from cutlock.errors import (
     CapacityError,
     ConfigError,
     ConfigMismatchError,
+    PlaneError,
 )
+from cutlock.plane.memory import MemoryBootstrap
 from cutlock.records import LoaderState, canonical_json
+from cutlock.workers.base import OPTIMIZER_FILE, TRAINER_FILE, WEIGHTS_FILE, Prompt
+from cutlock.workers.policy_files import read_state, write_state
 from cutlock.workers.task import ReverseTask
+from cutlock.workers.torch_trainer import TorchTrainer
 from tests.support.bundles import reseal
 from tests.support.checks import groups_of, trained, trained_per_step
-from tests.support.local_runs import Camera, Run, tiny_config
+from tests.support.local_runs import Camera, Run, killed, tiny_config
 from tests.support.loop import entered
 from tests.support.rig import Incarnation, Rig, config_of
 from tests.support.situations import SAMPLERS, with_sampler
@@ -42,14 +50,7 @@ class TestResumeThatFindsNoPointer:
             checkpoint={"every": 5, "keep": 9},
             task={"prompts": 24, "length": 2, "vocabulary": 5},
         )
-        run = Run.create(root / "run", config)
-        camera = Camera(
-            run,
-            root / "killed",
-            lambda number, action, before: action is Action.TRAIN_STEP and before == 11,
-        )
-        run.first(config, camera)
-        return camera.kills[0].run
+        return killed(root, config, Action.TRAIN_STEP, 11)
 
     def test_fb_03_a_resume_needs_none(self, ram_path: Path) -> None:
         run = self.killed(ram_path)
@@ -90,9 +91,7 @@ class TestOversampledPrompts:
             run.generator.finish(rig.served[number])
             await run.logged(Action.COMMIT_GROUP, group=rig.served[number])
         await run.at(run.pump_hold)
-        run.cut.release()
-        bundle = await run.published(1)
-        await run.crash()
+        bundle = await run.save_and_crash(1)
         cut = rig.check_bundle(bundle)
         assert (cut.step, cut.loader.position) == (1, 4)
         return bundle
@@ -130,9 +129,7 @@ class TestOversampledPrompts:
         rig.configure(group_size=1)
         run = await rig.run_to(2)
         await run.logged(Action.RESERVE_BATCH, admission=3)
-        run.cut.release()
-        bundle = await run.published(2)
-        await run.crash()
+        bundle = await run.save_and_crash(2)
         assert rig.plan(bundle).snapshot.loader.exhausted
         resumed = await rig.resume(bundle)
         await resumed.finish()
@@ -168,9 +165,7 @@ async def test_fb_05_a_checkpoint_between_two_epochs_resumes_into_the_second(
         run.pump_hold = run.holds.hold(Action.RESERVE_BATCH, skip=3)
 
     run = await rig.run_to(3, one_epoch)
-    run.cut.release()
-    bundle = await run.published(3)
-    await run.crash()
+    bundle = await run.save_and_crash(3)
     plan = rig.plan(bundle)
     assert plan.snapshot.loader == LoaderState(epoch=1, position=0, exhausted=False, inner=None)
     assert not plan.finished
@@ -275,9 +270,7 @@ async def test_fb_39_a_checkpoint_without_the_position_of_its_data_is_refused(
     rig = memory_rig
     rig.configure(task={"prompts": 14})
     run = await rig.run_to(5)
-    run.cut.release()
-    bundle = await run.published(5)
-    await run.crash()
+    bundle = await run.save_and_crash(5)
     (bundle / LOADER).unlink()
     if not listed:
         reseal(bundle)
@@ -302,9 +295,7 @@ async def test_fb_39_a_restore_takes_nothing_from_the_loader_or_the_generators(
 ) -> None:
     rig = memory_rig
     run = await rig.run_to(1)
-    run.cut.release()
-    bundle = await run.published(1)
-    await run.crash()
+    bundle = await run.save_and_crash(1)
     resumed = await rig.resume(bundle, started=False)
     await resumed.quiet()
     cut = await resumed.read_cut()
@@ -326,9 +317,7 @@ class TestAnotherDataSet:
             run.holds.hold(Action.RESERVE_BATCH, skip=2)
 
         run = await rig.run_to(1, read_four)
-        run.cut.release()
-        bundle = await run.published(1)
-        await run.crash()
+        bundle = await run.save_and_crash(1)
         assert rig.plan(bundle).snapshot.loader.position == 4
         return bundle
 
@@ -369,13 +358,9 @@ class TestHalfFilledStep:
 
         run = await rig.run_to(6, seven_batches)
         finished, missing = rig.batch(6)[:2], rig.batch(6)[2:]
-        run.generator.finish(*finished)
-        for group in finished:
-            await run.logged(Action.COMMIT_GROUP, group=group)
+        await run.commit(*finished)
         await run.at(run.pump_hold)
-        run.cut.release()
-        bundle = await run.published(6)
-        await run.crash()
+        bundle = await run.save_and_crash(6)
 
         resumed = await rig.resume(bundle, with_rows=with_rows, started=False)
         resumed.pump_hold = resumed.holds.hold(Action.RESERVE_BATCH)
@@ -388,3 +373,196 @@ class TestHalfFilledStep:
         assert resumed.state.loader.position == 28
         await resumed.finish()
         rig.check_end(resumed)
+
+
+class Trace:
+    """Leaves a trace when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.touch, (self._path,)
+
+
+class TestSideFileThatRunsCode:
+    """FB-68: a file beside the weights leaves a trace when it is unpickled."""
+
+    @pytest.fixture
+    def trace(self, tmp_path: Path) -> Path:
+        path = tmp_path / "trace"
+        pickle.loads(pickle.dumps(Trace(path)))
+        assert path.exists()  # it can
+        path.unlink()
+        return path
+
+    @pytest.mark.parametrize("name", [*SIDECARS, TRAINING_INFO])
+    async def test_fb_68_a_pickle_in_place_of_a_side_file_is_refused_before_it_does_anything(
+        self, memory_rig: Rig, trace: Path, name: str
+    ) -> None:
+        bundle = await self.saved(memory_rig)
+        self.plant(bundle / name, trace)
+        reseal(bundle)  # as one would do it who may write the directory
+        with pytest.raises(BundleCorruptError, match=name):
+            memory_rig.plan(bundle)
+        assert not trace.exists()
+
+    @pytest.mark.parametrize("name", [OPTIMIZER_FILE, WEIGHTS_FILE, TRAINER_FILE])
+    @pytest.mark.parametrize("default", ["", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
+    @pytest.mark.parametrize("how", ["pickle", "torch.save"])
+    def test_fb_68_a_policy_file_with_code_is_refused_whatever_the_library_s_default_is(
+        self,
+        tmp_path: Path,
+        trace: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        name: str,
+        default: str,
+        how: str,
+    ) -> None:
+        if default:
+            monkeypatch.setenv(default, "1")
+        policy = tmp_path / POLICY
+        policy.mkdir()
+        write_state(policy, TorchTrainer(ReverseTask(4).shape).capture())
+        self.plant(policy / name, trace, how)
+        with pytest.raises(BundleCorruptError, match=name):
+            read_state(policy)
+        assert not trace.exists()
+
+    def test_fb_68_the_planted_file_would_run_where_the_default_is_trusted(
+        self, tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+        torch.save(Trace(trace), tmp_path / "file")
+        with pytest.warns(UserWarning, match="forcing weights_only=False"):
+            torch.load(tmp_path / "file")
+        assert trace.exists()
+
+    @pytest.mark.parametrize("file", ["unit_0.safetensors", "controller_state.msgpack"])
+    async def test_fb_68_a_pickle_in_place_of_rows_is_refused_before_it_does_anything(
+        self, memory_rig: Rig, trace: Path, file: str
+    ) -> None:
+        rows = await self.saved(memory_rig) / DATA_PLANE
+        self.plant(rows / file, trace)
+        with pytest.raises(PlaneError, match="cannot load"):
+            await MemoryBootstrap().load(rows)
+        assert not trace.exists()
+
+    async def saved(self, rig: Rig) -> Path:
+        run = await rig.run_to(1)
+        await run.commit(*rig.batch(1))
+        return await run.save_and_crash(1)
+
+    def plant(self, path: Path, trace: Path, how: str = "pickle") -> None:
+        assert path.exists()
+        if how == "pickle":
+            path.write_bytes(pickle.dumps(Trace(trace)))
+        else:
+            torch.save({"state": Trace(trace)}, path)
+
+
+class TestResumeWithoutTheBuffer:
+    """FB-74: 2 and 3 are finished, the loader is at 4, and the rows are not to be restored."""
+
+    async def saved(self, rig: Rig) -> tuple[Incarnation, Path]:
+        rig.configure(prompts_per_step=1, group_size=2, sampler={"window": 1})
+
+        async def four_are_out(run: Incarnation) -> None:
+            run.pump_hold = run.holds.hold(Action.RESERVE_BATCH, skip=4)
+
+        run = await rig.run_to(2, four_are_out)
+        finished = rig.served[2:4]
+        await run.commit(*finished)
+        bundle = await run.save_and_crash(2)
+        snapshot = rig.check_bundle(bundle)
+        assert [entry.group_id for entry in snapshot.index] == finished
+        assert snapshot.loader.position == 4
+        return run, bundle
+
+    async def test_fb_74_finished_prompts_are_generated_again_and_no_old_row_is_there(
+        self, memory_rig: Rig
+    ) -> None:
+        rig = memory_rig
+        _, bundle = await self.saved(rig)
+        old = {key for entry in rig.plan(bundle).snapshot.index for key in entry.row_keys}
+        resumed = await rig.resume(bundle, with_rows=False, started=False)
+        assert resumed.loaded == []
+        assert len(resumed.state.buffer) == 0
+        owed = resumed.state.ledger.admitted()
+        assert [record.group_id for record in owed] == rig.served[2:4]
+        gate = resumed.holds.hold(Action.RESERVE_BATCH)
+        resumed.start()
+        await resumed.at(gate)
+        await resumed.quiet()
+        # Exactly these two, once, and after the restored weights have been handed over.
+        assert groups_of(resumed.log.records, Action.LAUNCH_GROUP) == rig.served[2:4]
+        assert resumed.generator.versions == [2]
+        order = [record.action for record in resumed.log.records]
+        assert order.index(Action.SYNC_WEIGHTS) < order.index(Action.LAUNCH_GROUP)
+        await resumed.commit(*rig.served[2:4])
+        gate.release()
+        await resumed.finish()
+        store = rig.harness.bootstrap.store  # type: ignore[attr-defined]
+        assert not old & {*store.indexes}
+        assert not any(store.units)
+        assert resumed.generator.calls == 6
+        rig.check_end(resumed)
+
+    @pytest.mark.parametrize("file", ["unit_0.safetensors", "controller_state.msgpack"])
+    async def test_fb_74_the_bundle_is_verified_first_with_the_rows_that_are_not_wanted(
+        self, memory_rig: Rig, file: str
+    ) -> None:
+        _, bundle = await self.saved(memory_rig)
+        path = bundle / DATA_PLANE / file
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(BundleCorruptError, match=f"data_plane/{file}"):
+            await memory_rig.resume(bundle, with_rows=False)
+
+
+class TestBuildThenLoadThenPull:
+    """FB-89: three prompts are consumed in the saved state."""
+
+    @pytest.mark.parametrize("prompts", [7, 8, 9])
+    async def test_fb_89_a_resume_through_the_real_constructors_goes_on_at_the_fourth_prompt(
+        self, memory_rig: Rig, prompts: int
+    ) -> None:
+        rig = memory_rig
+        rig.configure(prompts_per_step=3, task={"prompts": prompts})
+
+        async def three_are_out(run: Incarnation) -> None:
+            run.pump_hold = run.holds.hold(Action.RESERVE_BATCH, skip=1)
+
+        run = await rig.run_to(1, three_are_out)
+        bundle = await run.save_and_crash(1)
+        assert rig.check_bundle(bundle).loader.position == 3
+        resumed = await rig.resume(bundle)
+        await resumed.finish()
+        steps = trained_per_step(resumed.log.records)
+        rest = [rig.served[place : place + 3] for place in range(3, prompts, 3)]
+        assert steps == {step: sorted(groups) for step, groups in enumerate(rest, 1)}
+        rig.check_end(resumed)
+
+    def test_fb_89_a_loader_pulls_nothing_while_it_is_built_and_loaded(self) -> None:
+        pulled: list[int] = []
+
+        class Watched(ReverseTask):
+            def __getitem__(self, position: int) -> Prompt:
+                pulled.append(position)
+                return super().__getitem__(position)
+
+        def build() -> PromptLoader:
+            return PromptLoader(Barrier(), Watched(8), batch_size=3, epochs=1, seed=0)
+
+        first, second = build(), build()
+        with entered(first._barrier.mutation("advance")) as slot:
+            first.next_batch(slot)
+        with entered(first._barrier.checkpoint()) as cut:
+            state = first.snapshot(cut)
+        pulled.clear()
+        with entered(second._barrier.mutation("restore")) as slot:
+            second.restore(slot, state)
+        assert pulled == []
+        with entered(second._barrier.mutation("advance")) as slot:
+            batch = second.next_batch(slot)
+        assert batch is not None
+        assert pulled == [o.position for o in batch.occurrences] == epoch_order(8, 0, 0)[3:6]

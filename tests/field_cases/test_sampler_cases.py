@@ -74,12 +74,8 @@ class TestFinishedGroupsOfTheNextStep:
     async def saved(self, rig: Rig) -> tuple[Path, list[str]]:
         run = await rig.run_to(5)
         finished = rig.batch(5)
-        run.generator.finish(*finished)
-        for group in finished:
-            await run.logged(Action.COMMIT_GROUP, group=group)
-        run.cut.release()
-        bundle = await run.published(5)
-        await run.crash()
+        await run.commit(*finished)
+        bundle = await run.save_and_crash(5)
         return bundle, finished
 
     @pytest.mark.parametrize("sampler", [*SAMPLERS, "custom"])
@@ -141,9 +137,7 @@ async def test_fb_25_the_step_after_a_full_one_is_produced_before_the_first_weig
     run.generator.finish(*rig.batch(30))
     await run.logged(Action.COMMIT_GROUP, group=rig.batch(30)[0])
     await run.at(run.pump_hold)
-    run.cut.release()
-    bundle = await run.published(30)
-    await run.crash()
+    bundle = await run.save_and_crash(30)
     cut = rig.check_bundle(bundle)
     assert (cut.cursor, [entry.dispatch_index for entry in cut.index]) == (30, [30])
 

@@ -252,13 +252,9 @@ async def trained_once_after_a_restore(rig: Rig) -> None:
 async def altered_rows(rig: Rig) -> None:
     """A byte of a storage unit changes on disk: the restored rows are others, or refused."""
     run = await rig.run_to(1)
-    run.generator.finish(*rig.batch(1))
-    for group in rig.batch(1):
-        await run.logged(Action.COMMIT_GROUP, group=group)
+    await run.commit(*rig.batch(1))
     rows = await run.rows()
-    run.cut.release()
-    bundle = await run.published(1)
-    await run.crash()
+    bundle = await run.save_and_crash(1)
     unit = bundle / DATA_PLANE / "unit_0.safetensors"
     unit.write_bytes(unit.read_bytes()[:-1] + b"\x42")
     with contextlib.suppress(BundleCorruptError):
@@ -292,9 +288,7 @@ async def fewer_places_than_groups(rig: Rig) -> None:
     run = await rig.run_to(0)
     for group in [*rig.batch(0), *rig.batch(1), *rig.batch(2)]:
         await run.logged(Action.LAUNCH_GROUP, group=group)
-    run.cut.release()
-    bundle = await run.published(0)
-    await run.crash()
+    bundle = await run.save_and_crash(0)
     rig.configure(sampler={"name": "in_order", "window": 1})
     resumed = await rig.resume(bundle, rig.config)
     await trains_at_once(resumed)
@@ -305,12 +299,8 @@ async def places_taken_by_later_steps(rig: Rig) -> None:
     rig.configure(sampler={"name": "in_order", "window": 2})
     run = await rig.run_to(1)
     later = [*rig.batch(2), *rig.batch(3)]
-    run.generator.finish(*later)
-    for group in later:
-        await run.logged(Action.COMMIT_GROUP, group=group)
-    run.cut.release()
-    bundle = await run.published(1)
-    await run.crash()
+    await run.commit(*later)
+    bundle = await run.save_and_crash(1)
     rig.configure(sampler={"name": "in_order", "window": 1})
     with contextlib.suppress(CapacityError):
         await trains_at_once(await rig.resume(bundle, rig.config))
@@ -326,9 +316,7 @@ async def step_that_lost_a_group(rig: Rig) -> None:
 
     run = await rig.run_to(1, prepare)
     await run.logged(Action.DROP_GROUP, group=group)
-    run.cut.release()
-    bundle = await run.published(1)
-    await run.crash()
+    bundle = await run.save_and_crash(1)
     await trains_at_once(await rig.resume(bundle))
 
 

@@ -85,13 +85,8 @@ async def three_ready(rig: Rig) -> Path:
     """A bundle with three finished groups: one of the next step, two of the step after it."""
     run = await rig.run_to(1)
     ready = [rig.batch(1)[0], *rig.batch(2)]
-    run.generator.finish(*ready)
-    for group in ready:
-        await run.logged(Action.COMMIT_GROUP, group=group)
-    run.cut.release()
-    bundle = await run.published(1)
-    await run.crash()
-    return bundle
+    await run.commit(*ready)
+    return await run.save_and_crash(1)
 
 
 CHANGED = {
@@ -135,9 +130,7 @@ async def test_fewer_epochs_than_the_bundle_stands_in_are_refused(rig: Rig) -> N
     rig.configure(task={"prompts": 2}, epochs=4)
     run = await rig.run_to(1)
     await run.logged(Action.RAISE_EPOCH, epoch=3)
-    run.cut.release()
-    bundle = await run.published(1)
-    await run.crash()
+    bundle = await run.save_and_crash(1)
     config = config_of(rig.kind, task={"prompts": 2}, epochs=2)
     await refused(rig, bundle, ConfigMismatchError, "epochs is 2 and the bundle stands in", config)
 
@@ -150,12 +143,8 @@ async def test_finished_groups_that_would_keep_an_older_step_out_are_refused(
     rig.configure(sampler={"window": 2})
     run = await rig.run_to(1)
     later = [*rig.batch(2), *rig.batch(3)]
-    run.generator.finish(*later)
-    for group in later:
-        await run.logged(Action.COMMIT_GROUP, group=group)
-    run.cut.release()
-    bundle = await run.published(1)
-    await run.crash()
+    await run.commit(*later)
+    bundle = await run.save_and_crash(1)
     narrow = config_of(rig.kind, sampler={"window": 1})
     await refused(rig, bundle, CapacityError, "at least 6, or with --without-rows", narrow)
     wide = config_of(rig.kind, sampler={"window": 1}, buffer={"capacity": 6})
@@ -201,9 +190,7 @@ async def test_a_damaged_file_is_refused_by_name_with_the_last_bundle_that_verif
     rig = memory_rig
     rig.configure(checkpoint=EVERY_STEP)
     run = await rig.run_to(2)
-    run.cut.release()
-    bundle = await run.published(2)
-    await run.crash()
+    bundle = await run.save_and_crash(2)
     file = bundle / name
     if damage == "missing":
         file.unlink()
@@ -301,9 +288,7 @@ async def test_a_bundle_of_another_run_is_no_way_out(memory_rig: Rig) -> None:
     rig = memory_rig
     rig.configure(checkpoint=EVERY_STEP)
     run = await rig.run_to(2)
-    run.cut.release()
-    bundle = await run.published(2)
-    await run.crash()
+    bundle = await run.save_and_crash(2)
     save(rig.directory.root, 9, run_id="other")
     error = with_way_out(BundleCorruptError("broken", bundle), bundle)
     assert "the last bundle that verifies is step_1" in str(error)

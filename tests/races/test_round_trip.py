@@ -169,9 +169,7 @@ async def test_what_was_admitted_is_launched_first_and_then_what_was_reserved(ri
     run.generator.finish(second[0])
     await run.logged(Action.SUBSTITUTE_GROUP, group=second[0])
     await run.quiet()
-    run.cut.release()
-    bundle = await run.published(1)
-    await run.crash()
+    bundle = await run.save_and_crash(1)
     ledger = [record.group_id for record in rig.check_bundle(bundle).ledger]
     assert ledger == [second[1], *third, *fourth, spares[0]]
 

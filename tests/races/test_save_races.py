@@ -223,9 +223,7 @@ async def test_a_save_waits_for_an_eviction_by_another_task(
 ) -> None:
     rig, groups = memory_rig, memory_rig.batch(1)
     run = await rig.run_to(1)
-    run.generator.finish(*groups)
-    for group in groups:
-        await run.logged(Action.COMMIT_GROUP, group=group)
+    await run.commit(*groups)
 
     async def evict() -> None:
         async with run.state.barrier.mutation("evict") as slot:

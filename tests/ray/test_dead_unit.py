@@ -12,7 +12,7 @@ import torch
 
 from cutlock.errors import PlaneLostError
 from cutlock.plane.base import STAMP_FILE, DataPlane
-from tests.support.planes import RealHarness, stamp_for
+from tests.support.planes import UNIT, RealHarness, stamp_for
 
 if TYPE_CHECKING:
     from tests.support.real_plane import RealCluster
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.real
 
 ROWS = {"tokens": [torch.arange(3)] * 2}
 READ, CLEARED, NEW = ["g1:0", "g1:1"], ["g2:0", "g2:1"], ["g3:0", "g3:1"]
-UNIT = r"storage unit TransferQueueStorageUnit#1 at 127\.0\.0\.1:\d+"
 WAY_OUT = "resume from the last bundle"
 
 

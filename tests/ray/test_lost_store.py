@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import torch
 
 from cutlock.errors import PlaneError, PlaneLostError, PlaneTimeoutError
 from cutlock.plane.base import STAMP_FILE, DataPlane
-from tests.support.planes import RealHarness, stamp_for, take_snapshot
+from tests.support.planes import CONTROLLER, UNIT, RealHarness, stamp_for, take_snapshot
 
 if TYPE_CHECKING:
     from tests.support.real_plane import RealCluster
@@ -20,15 +20,7 @@ pytestmark = pytest.mark.real
 
 ROWS = {"tokens": [torch.arange(3)] * 2}
 READ, CLEARED, NEW = ["g1:0", "g1:1"], ["g2:0", "g2:1"], ["g3:0", "g3:1"]
-UNIT = r"storage unit TransferQueueStorageUnit#1 at 127\.0\.0\.1:\d+"
-CONTROLLER = r"the TransferQueue controller TransferQueueController at 127\.0\.0\.1:\d+"
 WAY_OUT = "resume from the last bundle"
-
-
-@pytest.fixture
-def stopped_afterwards(real_cluster: RealCluster) -> Iterator[None]:
-    yield
-    real_cluster.stop_store()
 
 
 @pytest.fixture

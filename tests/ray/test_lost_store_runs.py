@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from cutlock.bundle.publication import latest, scan
 from cutlock.bundle.verification import verify
 from cutlock.errors import PlaneLostError
 from cutlock.plane.base import PlaneStamp
-from tests.support.planes import RealHarness
+from tests.support.planes import CONTROLLER, UNIT, RealHarness
 from tests.support.processes import frozen
 from tests.support.rig import Incarnation, Rig, rig_on
 
@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from tests.support.real_plane import RealCluster
 
 pytestmark = pytest.mark.real
-
-UNIT = r"storage unit TransferQueueStorageUnit#1 at 127\.0\.0\.1:\d+"
-CONTROLLER = r"the TransferQueue controller TransferQueueController at 127\.0\.0\.1:\d+"
-
-
-@pytest.fixture
-def stopped_afterwards(real_cluster: RealCluster) -> Iterator[None]:
-    yield
-    real_cluster.stop_store()
 
 
 @pytest.fixture

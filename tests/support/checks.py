@@ -9,22 +9,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from cutlock.alphabet import Action
+from cutlock.conformance.stepping.moves import SAVE_STOPS
 from cutlock.controller.config import RunConfig
 from cutlock.controller.loader import epoch_order
 from cutlock.events import Record
 from cutlock.records import IndexEntry, Snapshot
 from cutlock.workers.base import PromptSet
 
-WINDOW = (
-    Action.OPEN_CUT,
-    Action.READ_CURSOR,
-    Action.READ_LOADER,
-    Action.READ_SPARE_POOL,
-    Action.READ_INDEX,
-    Action.READ_LEDGER,
-    Action.SAVE_PLANE,
-    Action.CLOSE_CUT,
-)
+WINDOW = SAVE_STOPS[: SAVE_STOPS.index(Action.CLOSE_CUT) + 1]
 """The stop points inside the exclusive window, in order."""
 
 OUTSIDE_EVERY_SLOT = frozenset({Action.OPEN_GATE, Action.LAUNCH_GROUP, Action.FAIL_GROUP})

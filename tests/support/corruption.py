@@ -22,6 +22,7 @@ import cutlock.bundle.contents
 import cutlock.plane.memory
 import cutlock.workers.policy_files
 from cutlock.alphabet import Action
+from cutlock.bundle.artifacts import MANIFEST
 from cutlock.bundle.contents import decode_cut
 from cutlock.bundle.files import REAL, walk
 from cutlock.bundle.verification import verify
@@ -186,6 +187,14 @@ EXTRA: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a link to a directory": ("extra", lambda path: path.symlink_to("..")),
 }
 """Something that no manifest lists: its name, and how it is made."""
+
+
+def take_over(bundle: Path, other: Path) -> None:
+    """Put another bundle in the place of this one, under the manifest of this one."""
+    manifest = (bundle / MANIFEST).read_bytes()
+    shutil.rmtree(bundle)
+    shutil.copytree(other, bundle)
+    (bundle / MANIFEST).write_bytes(manifest)
 
 
 def flip(data: bytes, offset: int, bit: int) -> bytes:

@@ -310,3 +310,11 @@ class Camera:
         if self._wanted(number, action, before):
             copy = self._run.copy(self._copies / f"{number}-{action.snake}")
             self.kills.append(Kill(number, action, copy))
+
+
+def killed(root: Path, config: RunConfig, action: Action, before: int) -> Run:
+    """A new run as a kill leaves it, at an action that was announced so often before."""
+    run = Run.create(root / "run", config)
+    camera = Camera(run, root / "killed", lambda _, at, seen: (at, seen) == (action, before))
+    run.first(config, camera)
+    return camera.kills[0].run

@@ -118,6 +118,25 @@ def ask(barrier: Barrier, wanted: str) -> Slot | Cut:
     return barrier.checkpoint() if wanted == "cut" else barrier.mutation(wanted)
 
 
+async def holding(barrier: Barrier, *wanted: str) -> list[Holder]:
+    """Tasks that ask in this order, each after the one before has entered or queued."""
+    holders = []
+    for name in wanted:
+        holders.append(Holder(ask(barrier, name), name=name))
+        await settle()
+    return holders
+
+
+async def is_free(barrier: Barrier) -> None:
+    """Show that nothing is counted, and that both sides can be entered and left."""
+    assert (barrier.slots, barrier.cut_open, barrier.waiting) == (0, False, ())
+    async with asyncio.timeout(10):
+        for side in ("slot", "cut", "slot", "cut"):
+            async with ask(barrier, side):
+                pass
+    assert (barrier.slots, barrier.cut_open, barrier.waiting) == (0, False, ())
+
+
 class StepLoop:
     """A private event loop that runs one turn of ready callbacks at a time; `with` closes it."""
 

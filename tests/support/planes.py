@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from tests.support.real_plane import RealCluster
 
 
+UNIT = r"storage unit TransferQueueStorageUnit#1 at 127\.0\.0\.1:\d+"
+"""What an error calls the last unit."""
+CONTROLLER = r"the TransferQueue controller TransferQueueController at 127\.0\.0\.1:\d+"
+
+
 class PlaneHarness(Protocol):
     """A store with its clients. `bootstrap` is of the store that runs now."""
 

@@ -178,6 +178,19 @@ class Incarnation:
             if error is not None:
                 raise error
 
+    async def commit(self, *groups: str) -> None:
+        """Finish the rollouts of these groups, and wait until all are committed."""
+        self.generator.finish(*groups)
+        for group in groups:
+            await self.logged(Action.COMMIT_GROUP, group=group)
+
+    async def save_and_crash(self, step: int) -> Path:
+        """Let go on the save that `Rig.run_to` holds, and crash when it is published."""
+        self.cut.release()
+        bundle = await self.published(step)
+        await self.crash()
+        return bundle
+
     async def published(self, step: int) -> Path:
         """Return the bundle of a step when it is published."""
         record = await self.logged(Action.PUBLISH_BUNDLE, step=step)

@@ -12,7 +12,7 @@ import pytest
 
 from cutlock.barrier import Barrier, Cut, Slot
 from cutlock.errors import DeadSectionError, ForeignSectionError, MisuseError, ReentryError
-from tests.support.loop import Holder, VirtualClock, ask, at_once, settle, turns
+from tests.support.loop import Holder, VirtualClock, ask, at_once, holding, settle, turns
 
 SIDES = ("slot", "cut")
 
@@ -20,15 +20,6 @@ SIDES = ("slot", "cut")
 @pytest.fixture
 def barrier() -> Barrier:
     return Barrier()
-
-
-async def holding(barrier: Barrier, *wanted: str) -> list[Holder]:
-    """Tasks that ask in this order, each after the one before has entered or queued."""
-    holders = []
-    for name in wanted:
-        holders.append(Holder(ask(barrier, name), name=name))
-        await settle()
-    return holders
 
 
 async def end_all(holders: list[Holder]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cutlock.barrier import Barrier, Cut, Slot
 from cutlock.errors import DeadSectionError
-from tests.support.loop import Holder, ask, settle, turns
+from tests.support.loop import Holder, ask, holding, is_free, settle, turns
 
 SIDES = ("slot", "cut")
 
@@ -20,28 +20,10 @@ def barrier() -> Barrier:
     return Barrier()
 
 
-async def holding(barrier: Barrier, *wanted: str) -> list[Holder]:
-    holders = []
-    for name in wanted:
-        holders.append(Holder(ask(barrier, name), name=name))
-        await settle()
-    return holders
-
-
 async def cancelled(*holders: Holder) -> None:
     """Wait for tasks that were cancelled, and show that they ended so."""
     await asyncio.wait([holder.task for holder in holders])
     assert all(holder.task.cancelled() for holder in holders)
-
-
-async def works(barrier: Barrier) -> None:
-    """Show that nothing is held and that both sides can be entered."""
-    assert (barrier.slots, barrier.cut_open, barrier.waiting) == (0, False, ())
-    async with asyncio.timeout(10):
-        for side in ("slot", "cut", "slot"):
-            async with ask(barrier, side):
-                pass
-    assert (barrier.slots, barrier.cut_open, barrier.waiting) == (0, False, ())
 
 
 class TestWaiting:
@@ -57,7 +39,7 @@ class TestWaiting:
         assert behind.inside
         assert barrier.slots == 1
         await behind.left()
-        await works(barrier)
+        await is_free(barrier)
 
     async def test_a_cut_that_is_cancelled_while_it_waits_opens_the_door_again(
         self, barrier: Barrier
@@ -71,7 +53,7 @@ class TestWaiting:
         assert barrier.slots == 3
         for holder in (slot, *behind):
             await holder.left()
-        await works(barrier)
+        await is_free(barrier)
 
     async def test_the_lock_is_usable_after_a_waiting_cut_timed_out(self, barrier: Barrier) -> None:
         slot = (await holding(barrier, "a"))[0]
@@ -80,7 +62,7 @@ class TestWaiting:
                 pytest.fail("a slot is live")
         await slot.left()
         assert barrier.slots == 0
-        await works(barrier)
+        await is_free(barrier)
 
     @pytest.mark.parametrize("side", SIDES)
     async def test_a_second_cancellation_while_waiting_changes_nothing(
@@ -91,7 +73,7 @@ class TestWaiting:
         waiting.task.cancel()
         await cancelled(waiting)
         await cut.left()
-        await works(barrier)
+        await is_free(barrier)
 
     async def test_a_cut_behind_a_cancelled_cut_still_waits_for_the_slot(
         self, barrier: Barrier
@@ -104,7 +86,7 @@ class TestWaiting:
         await settle()
         assert second.inside
         await second.left()
-        await works(barrier)
+        await is_free(barrier)
 
     async def test_a_cancelled_section_leaves_no_trace_in_the_statistics(
         self, barrier: Barrier
@@ -142,7 +124,7 @@ class TestWaiting:
         assert barrier.waiting == ("cut",)
         await slot.left()
         await cut.left()
-        await works(barrier)
+        await is_free(barrier)
 
 
 class TestHandOver:
@@ -162,7 +144,7 @@ class TestHandOver:
         assert behind.inside
         assert barrier.slots == 0
         await behind.left()
-        await works(barrier)
+        await is_free(barrier)
 
     @pytest.mark.parametrize("times", [1, 2])
     async def test_a_cut_gives_its_place_back(self, barrier: Barrier, times: int) -> None:
@@ -178,7 +160,7 @@ class TestHandOver:
         assert [holder.inside for holder in behind] == [True, True, False, False]
         for holder in behind:
             await holder.left()
-        await works(barrier)
+        await is_free(barrier)
 
     @pytest.mark.parametrize("side", SIDES)
     async def test_cancelled_before_the_hand_over_in_the_same_turn(
@@ -192,7 +174,7 @@ class TestHandOver:
         await settle()
         assert behind.inside
         await behind.left()
-        await works(barrier)
+        await is_free(barrier)
 
     async def test_a_whole_row_that_is_cancelled_at_the_hand_over_wakes_the_one_behind(
         self, barrier: Barrier
@@ -207,7 +189,7 @@ class TestHandOver:
         await settle()
         assert last.inside
         await last.left()
-        await works(barrier)
+        await is_free(barrier)
 
     async def test_a_slot_that_comes_after_a_cancelled_queue_is_not_forgotten(
         self, barrier: Barrier
@@ -219,7 +201,7 @@ class TestHandOver:
         await settle()
         assert late.inside
         await late.left()
-        await works(barrier)
+        await is_free(barrier)
 
 
 class TestInside:
@@ -231,7 +213,7 @@ class TestInside:
         await settle()
         assert behind.inside
         await behind.left()
-        await works(barrier)
+        await is_free(barrier)
 
     @pytest.mark.parametrize("side", SIDES)
     async def test_a_task_that_is_cancelled_before_it_ran_asked_for_nothing(
@@ -241,7 +223,7 @@ class TestInside:
         holder.task.cancel()
         await cancelled(holder)
         assert barrier.statistics.slots == {}
-        await works(barrier)
+        await is_free(barrier)
 
 
 class Effect:
@@ -306,7 +288,7 @@ class TestEffects:
         await asyncio.wait({task})
         assert task.cancelled()
         assert effect.ended_inside
-        await works(barrier)
+        await is_free(barrier)
 
     @pytest.mark.parametrize("times", [1, 2])
     async def test_a_cancellation_outranks_the_error_of_the_effect_and_names_it(
@@ -333,7 +315,7 @@ class TestEffects:
         await asyncio.wait({task})
         assert task.cancelled()
         assert isinstance(caught[0].__cause__, OSError)
-        await works(barrier)
+        await is_free(barrier)
 
     async def test_the_cancellation_of_the_caller_outranks_that_of_the_effect(
         self, barrier: Barrier
@@ -356,7 +338,7 @@ class TestEffects:
         effect.cancel("effect")
         await asyncio.wait({task})
         assert caught[0].args == ("caller",)
-        await works(barrier)
+        await is_free(barrier)
 
     async def test_a_cancellation_that_comes_before_the_effect_starts_does_not_stop_it(
         self, barrier: Barrier
@@ -377,7 +359,7 @@ class TestEffects:
         await asyncio.wait({task})
         assert task.cancelled()
         assert done == ["effect"]
-        await works(barrier)
+        await is_free(barrier)
 
     async def test_a_cut_waits_for_the_effect_of_a_cancelled_slot(self, barrier: Barrier) -> None:
         section = barrier.mutation("a")
@@ -397,7 +379,7 @@ class TestEffects:
         await settle()
         assert cut.inside
         await cut.left()
-        await works(barrier)
+        await is_free(barrier)
 
     @pytest.mark.parametrize("side", SIDES)
     async def test_an_effect_that_nobody_awaited_is_awaited_at_the_exit(
@@ -418,7 +400,7 @@ class TestEffects:
         effect.end()
         await task
         assert effect.ended_inside
-        await works(barrier)
+        await is_free(barrier)
 
     async def test_effects_that_are_started_while_the_exit_waits_are_awaited_too(
         self, barrier: Barrier
@@ -465,7 +447,7 @@ class TestEffects:
         effect.end()
         await asyncio.wait({task})
         assert task.cancelled()
-        await works(barrier)
+        await is_free(barrier)
 
     @pytest.mark.parametrize("side", SIDES)
     async def test_a_cancellation_at_the_exit_is_not_lost_when_the_body_has_failed(
@@ -480,7 +462,7 @@ class TestEffects:
         effect.end()
         await asyncio.wait({task})
         assert task.cancelled()
-        await works(barrier)
+        await is_free(barrier)
 
     @pytest.mark.parametrize("side", SIDES)
     async def test_the_error_of_the_body_is_raised_after_the_effects_have_ended(
@@ -494,7 +476,7 @@ class TestEffects:
         effect.end()
         with pytest.raises(ValueError, match="body"):
             await task
-        await works(barrier)
+        await is_free(barrier)
 
     async def _leaving(
         self, section: Slot | Cut, end_of_body: Callable[[], None]
@@ -544,7 +526,7 @@ class TestEffects:
         await asyncio.wait({task})
         assert task.cancelled()
         assert alive == [True]
-        await works(barrier)
+        await is_free(barrier)
 
 
 async def by_timeout(entry: Awaitable[object]) -> None:
@@ -567,7 +549,7 @@ class TestTimeouts:
             await limited(ask(barrier, side).__aenter__())
         assert barrier.waiting == ()
         await cut.left()
-        await works(barrier)
+        await is_free(barrier)
 
     @pytest.mark.parametrize("side", SIDES)
     async def test_a_section_that_was_entered_in_time_is_left_by_the_caller(
@@ -577,7 +559,7 @@ class TestTimeouts:
         await asyncio.wait_for(section.__aenter__(), 60)
         assert section.alive
         await section.__aexit__(None, None, None)
-        await works(barrier)
+        await is_free(barrier)
 
     async def test_a_time_limit_around_an_effect_is_told_after_the_effect(
         self, barrier: Barrier
@@ -614,7 +596,7 @@ class TestTimeouts:
             await run()
         assert barrier.waiting == ()
         await cut.left()
-        await works(barrier)
+        await is_free(barrier)
 
     async def _pass(self, section: Slot | Cut) -> None:
         async with section:

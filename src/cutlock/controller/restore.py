@@ -20,7 +20,7 @@ from cutlock.alphabet import Action
 from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.contents import TrainingInfo, decode_cut, read_training_info
 from cutlock.bundle.publication import scan
-from cutlock.bundle.verification import verify
+from cutlock.bundle.verification import VerifiedBundle, verify
 from cutlock.controller.capture import given_back
 from cutlock.controller.config import RunConfig, parse_config
 from cutlock.controller.resume_rules import require_resumable
@@ -49,6 +49,7 @@ __all__ = [
     "ResumePlan",
     "connect_plane",
     "load_plane",
+    "read_bundle",
     "require_stage",
     "restore_state",
     "verify_for_resume",
@@ -165,12 +166,7 @@ def verify_for_resume(
         CapacityError: the finished groups do not fit.
         RestoreError: the sampler does not take restored groups.
     """
-    try:
-        verified = verify(bundle)
-        info = read_training_info(verified)
-        snapshot = decode_cut(verified)
-    except BundleCorruptError as error:
-        raise with_way_out(error, bundle) from error
+    verified, info, snapshot = read_bundle(bundle)
     try:
         saved = parse_config(info.config)
     except ConfigError as error:
@@ -202,6 +198,19 @@ def verify_for_resume(
             f"resume with epochs of at least {snapshot.loader.epoch}"
         )
     return ResumePlan(_TOKEN, bundle, now, snapshot, info, verified.manifest.sequence)
+
+
+def read_bundle(bundle: Path) -> tuple[VerifiedBundle, TrainingInfo, Snapshot]:
+    """Verify a bundle, and decode what it says of itself and of its cut.
+
+    Raises:
+        BundleCorruptError: naming the file, and the last bundle that does verify.
+    """
+    try:
+        verified = verify(bundle)
+        return verified, read_training_info(verified), decode_cut(verified)
+    except BundleCorruptError as error:
+        raise with_way_out(error, bundle) from error
 
 
 def with_way_out(error: BundleCorruptError, bundle: Path) -> BundleCorruptError:

@@ -13,10 +13,10 @@ import asyncio
 import contextlib
 import functools
 import importlib.metadata
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -33,6 +33,7 @@ from cutlock.bundle.contents import (
 from cutlock.bundle.publication import prune
 from cutlock.bundle.writing import BundleWriter
 from cutlock.controller.capture import Capture, LedgerRead
+from cutlock.controller.save_clock import SaveClock
 from cutlock.controller.state import RunState
 from cutlock.errors import (
     BundleExistsError,
@@ -110,8 +111,8 @@ class Saver:
         self._root = root
         self._saved_step = saved_step
         self._failures = 0
-        self._time_over: asyncio.Future[None]
-        """Done when the open save, or the pruning after it, has to have ended."""
+        self._clock: SaveClock
+        """Of the open save, or of the pruning after it."""
         self._debris: tuple[BundleWriter, ...] = ()
         """Failed saves of which something is left on disk."""
         self.capture: Capture | None = None
@@ -144,7 +145,7 @@ class Saver:
         if step == self._saved_step:
             return True
         try:
-            with self._clock():
+            with self._new_clock() as self._clock:
                 await self._write(step)
         except (PlaneLostError, WorkerLostError):
             raise
@@ -169,8 +170,8 @@ class Saver:
         await state.stops.reach(Action.PRUNE_BUNDLES)
         keep, published = state.config.checkpoint.keep, self._root / f"step_{step}"
         try:
-            with self._clock():
-                removed = await self._in_thread(
+            with self._new_clock() as self._clock:
+                removed = await self._clock.in_thread(
                     "pruning old bundles", lambda: prune(self._root, keep, published)
                 )
         except (SaveError, OSError) as error:
@@ -182,7 +183,7 @@ class Saver:
         """Write one bundle; a failure is recorded in the step in which it opens the door."""
         writer: BundleWriter | None = None
         try:
-            writer = await self._in_thread(
+            writer = await self._clock.in_thread(
                 "making the bundle's directory", lambda: self._begin(step)
             )
             self.capture = Capture()
@@ -194,13 +195,16 @@ class Saver:
                 self._debris += (writer,)
                 # What cannot be removed now, the next save or the next start removes.
                 with contextlib.suppress(SaveError):
-                    await self._in_thread("removing the failed bundle", self._remove_debris)
+                    await self._clock.in_thread("removing the failed bundle", self._remove_debris)
             raise
         finally:
             self.capture = None
             if writer is not None:
                 # A thread that is still at it publishes nothing any more.
                 writer.revoke()
+
+    def _new_clock(self) -> SaveClock:
+        return SaveClock(self._state.config.checkpoint.limit_s, self._state.sleep)
 
     def _record_failure(self, step: int, error: Exception) -> None:
         self._state.events.record(Action.FAIL_SAVE, step=step, error=str(error))
@@ -244,8 +248,8 @@ class Saver:
             await state.stops.reach(Action.CLOSE_CUT, step=step)
             state.events.record(Action.CLOSE_CUT, step=step)
         await state.stops.reach(Action.WRITE_POLICY, step=step)
-        await self._by_trainer("writing the policy", lambda: self._trainer.save(policy_path))
-        trained_groups, trained_chain = await self._by_trainer(
+        await self._clock.by_trainer("writing the policy", lambda: self._trainer.save(policy_path))
+        trained_groups, trained_chain = await self._clock.by_trainer(
             "asking for the training chain", self._trainer.chain
         )
         state.events.record(Action.WRITE_POLICY, step=step)
@@ -271,13 +275,13 @@ class Saver:
             packages=package_versions(),
         )
         await state.stops.reach(Action.WRITE_SIDECARS, step=step)
-        await self._in_thread(
+        await self._clock.in_thread(
             "writing the sidecars",
             lambda: _write_files(writer, sidecars, info),
         )
         state.events.record(Action.WRITE_SIDECARS, step=step)
         await state.stops.reach(Action.WRITE_MANIFEST, step=step)
-        await self._in_thread(
+        await self._clock.in_thread(
             "sealing the bundle",
             lambda: writer.seal(
                 snapshot.cut_id, rows=rows, parts=[f"{POLICY}/{name}" for name in POLICY_FILES]
@@ -285,11 +289,11 @@ class Saver:
         )
         state.events.record(Action.WRITE_MANIFEST, step=step)
         # The cut's past must be as durable as the bundle that refers to it.
-        await self._in_thread("syncing the event log", state.events.sync)
+        await self._clock.in_thread("syncing the event log", state.events.sync)
         await state.stops.reach(Action.PUBLISH_BUNDLE, step=step)
         cancelled = None
         try:
-            await self._in_thread("publishing the bundle", writer.publish)
+            await self._clock.in_thread("publishing the bundle", writer.publish)
         except (SaveError, asyncio.CancelledError) as error:
             if writer.revoke():
                 raise
@@ -365,71 +369,6 @@ class Saver:
         await cut.run(state.plane.snapshot_rows(path, stamp))
         rows = sum(len(entry.row_keys) for entry in snapshot.index)
         state.events.record(Action.SAVE_PLANE, rows=rows)
-
-    @contextlib.contextmanager
-    def _clock(self) -> Iterator[None]:
-        """Bound the file work in the block, all of it together."""
-        limit_s = self._state.config.checkpoint.limit_s
-        self._time_over = asyncio.ensure_future(self._state.sleep(limit_s))
-        try:
-            yield
-        finally:
-            self._time_over.cancel()
-
-    async def _in_thread(self, what: str, work: Callable[[], T]) -> T:
-        """Run blocking file work, while there is time left.
-
-        The work itself cannot be stopped; what it leaves behind is debris. A cancellation is
-        delivered when it has ended: until then it may still publish or prune, and whoever
-        resumes the run must not meet it.
-        """
-        late = self._late(what, "is the file system reachable, or too slow?")
-        if self._time_over.done():
-            raise late
-        task: asyncio.Future[T] = asyncio.ensure_future(asyncio.to_thread(work))
-        cancelled = None
-        while not (task.done() or self._time_over.done()):
-            try:
-                over: set[asyncio.Future[Any]] = {task, self._time_over}
-                await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled from task.exception() if task.done() else None
-        if not task.done():
-            # Or asyncio would report an error that nobody waits for any more.
-            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-            raise late
-        return task.result()
-
-    async def _by_trainer(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Let the trainer do its part, while there is time left."""
-        over, late = self._time_over, self._late(what, "does the trainer answer?")
-        if over.done():
-            raise late
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(None) as limit:
-
-                def expire(over: asyncio.Future[None]) -> None:
-                    with contextlib.suppress(RuntimeError):  # the call has just ended
-                        limit.reschedule(loop.time())
-
-                over.add_done_callback(expire)
-                try:
-                    return await call()
-                finally:
-                    over.remove_done_callback(expire)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise late from error
-
-    def _late(self, what: str, question: str) -> SaveError:
-        return SaveError(
-            f"{what} had not ended {self._state.config.checkpoint.limit_s:g} s after the save "
-            f"had begun (checkpoint.limit_s); {question}"
-        )
 
 
 def _write_files(writer: BundleWriter, sidecars: dict[str, bytes], info: TrainingInfo) -> None:

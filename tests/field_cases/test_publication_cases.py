@@ -1,34 +1,26 @@
-"""More public failures of checkpoints: attempts, owners, side files, durability, resumes."""
+"""Public failures of checkpoints that several attempts or owners write, or that land late."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import combinations, count, product
+from collections.abc import Iterator
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-import torch
-from click.testing import CliRunner
 
-from cutlock import cli
 from cutlock.alphabet import Action
-from cutlock.barrier import Barrier
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY, SIDECARS, TRAINING_INFO
+from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.contents import decode_cut, read_training_info
 from cutlock.bundle.files import REAL
 from cutlock.bundle.publication import latest, scan
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.config import RunConfig
-from cutlock.controller.loader import PromptLoader, epoch_order
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import (
     BundleCorruptError,
@@ -37,15 +29,11 @@ from cutlock.errors import (
     PlaneError,
     SaveError,
 )
-from cutlock.plane.memory import MemoryBootstrap
-from cutlock.workers.base import OPTIMIZER_FILE, TRAINER_FILE, WEIGHTS_FILE, Prompt
-from cutlock.workers.policy_files import read_state, write_state
-from cutlock.workers.task import ReverseTask
-from cutlock.workers.torch_trainer import TorchTrainer
-from tests.support.bundles import fill, reseal, sample_cut, sample_info, save
-from tests.support.checks import groups_of, trained, trained_per_step
-from tests.support.local_runs import Kill, Run, in_one_thread, tiny_config
-from tests.support.loop import WakingClock, entered
+from cutlock.workers.base import TRAINER_FILE, WEIGHTS_FILE
+from tests.support.bundles import fill, sample_cut, sample_info, save
+from tests.support.checks import trained
+from tests.support.local_runs import Kill, Run, tiny_config
+from tests.support.loop import WakingClock
 from tests.support.lossy_disk import LossyDisk
 from tests.support.power_loss import LOSSES, materialise
 from tests.support.rig import Incarnation, Rig
@@ -385,97 +373,6 @@ def wanted(operation: str, path: Path, *more: Any) -> bool:
     return "tmp_step_1" in path.parent.name
 
 
-class Trace:
-    """Leaves a trace when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return Path.touch, (self._path,)
-
-
-class TestSideFileThatRunsCode:
-    """FB-68: a file beside the weights leaves a trace when it is unpickled."""
-
-    @pytest.fixture
-    def trace(self, tmp_path: Path) -> Path:
-        path = tmp_path / "trace"
-        pickle.loads(pickle.dumps(Trace(path)))
-        assert path.exists()  # it can
-        path.unlink()
-        return path
-
-    @pytest.mark.parametrize("name", [*SIDECARS, TRAINING_INFO])
-    async def test_fb_68_a_pickle_in_place_of_a_side_file_is_refused_before_it_does_anything(
-        self, memory_rig: Rig, trace: Path, name: str
-    ) -> None:
-        bundle = await self.saved(memory_rig)
-        self.plant(bundle / name, trace)
-        reseal(bundle)  # as one would do it who may write the directory
-        with pytest.raises(BundleCorruptError, match=name):
-            memory_rig.plan(bundle)
-        assert not trace.exists()
-
-    @pytest.mark.parametrize("name", [OPTIMIZER_FILE, WEIGHTS_FILE, TRAINER_FILE])
-    @pytest.mark.parametrize("default", ["", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
-    @pytest.mark.parametrize("how", ["pickle", "torch.save"])
-    def test_fb_68_a_policy_file_with_code_is_refused_whatever_the_library_s_default_is(
-        self,
-        tmp_path: Path,
-        trace: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        name: str,
-        default: str,
-        how: str,
-    ) -> None:
-        if default:
-            monkeypatch.setenv(default, "1")
-        policy = tmp_path / POLICY
-        policy.mkdir()
-        write_state(policy, TorchTrainer(ReverseTask(4).shape).capture())
-        self.plant(policy / name, trace, how)
-        with pytest.raises(BundleCorruptError, match=name):
-            read_state(policy)
-        assert not trace.exists()
-
-    def test_fb_68_the_planted_file_would_run_where_the_default_is_trusted(
-        self, tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-        torch.save(Trace(trace), tmp_path / "file")
-        with pytest.warns(UserWarning, match="forcing weights_only=False"):
-            torch.load(tmp_path / "file")
-        assert trace.exists()
-
-    @pytest.mark.parametrize("file", ["unit_0.safetensors", "controller_state.msgpack"])
-    async def test_fb_68_a_pickle_in_place_of_rows_is_refused_before_it_does_anything(
-        self, memory_rig: Rig, trace: Path, file: str
-    ) -> None:
-        rows = await self.saved(memory_rig) / DATA_PLANE
-        self.plant(rows / file, trace)
-        with pytest.raises(PlaneError, match="cannot load"):
-            await MemoryBootstrap().load(rows)
-        assert not trace.exists()
-
-    async def saved(self, rig: Rig) -> Path:
-        run = await rig.run_to(1)
-        run.generator.finish(*rig.batch(1))
-        for group in rig.batch(1):
-            await run.logged(Action.COMMIT_GROUP, group=group)
-        run.cut.release()
-        bundle = await run.published(1)
-        await run.crash()
-        return bundle
-
-    def plant(self, path: Path, trace: Path, how: str = "pickle") -> None:
-        assert path.exists()
-        if how == "pickle":
-            path.write_bytes(pickle.dumps(Trace(trace)))
-        else:
-            torch.save({"state": Trace(trace)}, path)
-
-
 class TestTwoOwnersOfOneDirectory:
     """FB-70: two processes have the same staging directory and the same final one."""
 
@@ -574,70 +471,6 @@ class TestTwoOwnersOfOneDirectory:
         assert found.trained_once == found.prompts == 10
 
 
-class TestResumeWithoutTheBuffer:
-    """FB-74: 2 and 3 are finished, the loader is at 4, and the rows are not to be restored."""
-
-    async def saved(self, rig: Rig) -> tuple[Incarnation, Path]:
-        rig.configure(prompts_per_step=1, group_size=2, sampler={"window": 1})
-
-        async def four_are_out(run: Incarnation) -> None:
-            run.pump_hold = run.holds.hold(Action.RESERVE_BATCH, skip=4)
-
-        run = await rig.run_to(2, four_are_out)
-        finished = rig.served[2:4]
-        run.generator.finish(*finished)
-        for group in finished:
-            await run.logged(Action.COMMIT_GROUP, group=group)
-        run.cut.release()
-        bundle = await run.published(2)
-        await run.crash()
-        snapshot = rig.check_bundle(bundle)
-        assert [entry.group_id for entry in snapshot.index] == finished
-        assert snapshot.loader.position == 4
-        return run, bundle
-
-    async def test_fb_74_finished_prompts_are_generated_again_and_no_old_row_is_there(
-        self, memory_rig: Rig
-    ) -> None:
-        rig = memory_rig
-        _, bundle = await self.saved(rig)
-        old = {key for entry in rig.plan(bundle).snapshot.index for key in entry.row_keys}
-        resumed = await rig.resume(bundle, with_rows=False, started=False)
-        assert resumed.loaded == []
-        assert len(resumed.state.buffer) == 0
-        owed = resumed.state.ledger.admitted()
-        assert [record.group_id for record in owed] == rig.served[2:4]
-        gate = resumed.holds.hold(Action.RESERVE_BATCH)
-        resumed.start()
-        await resumed.at(gate)
-        await resumed.quiet()
-        # Exactly these two, once, and after the restored weights have been handed over.
-        assert groups_of(resumed.log.records, Action.LAUNCH_GROUP) == rig.served[2:4]
-        assert resumed.generator.versions == [2]
-        order = [record.action for record in resumed.log.records]
-        assert order.index(Action.SYNC_WEIGHTS) < order.index(Action.LAUNCH_GROUP)
-        resumed.generator.finish(*rig.served[2:4])
-        for group in rig.served[2:4]:
-            await resumed.logged(Action.COMMIT_GROUP, group=group)
-        gate.release()
-        await resumed.finish()
-        store = rig.harness.bootstrap.store  # type: ignore[attr-defined]
-        assert not old & {*store.indexes}
-        assert not any(store.units)
-        assert resumed.generator.calls == 6
-        rig.check_end(resumed)
-
-    @pytest.mark.parametrize("file", ["unit_0.safetensors", "controller_state.msgpack"])
-    async def test_fb_74_the_bundle_is_verified_first_with_the_rows_that_are_not_wanted(
-        self, memory_rig: Rig, file: str
-    ) -> None:
-        _, bundle = await self.saved(memory_rig)
-        path = bundle / DATA_PLANE / file
-        path.write_bytes(path.read_bytes()[:-1])
-        with pytest.raises(BundleCorruptError, match=f"data_plane/{file}"):
-            await memory_rig.resume(bundle, with_rows=False)
-
-
 class TestRenamedAndNotFlushed:
     """FB-82: success is reported, and the power goes."""
 
@@ -715,178 +548,3 @@ class TestRenamedAndNotFlushed:
         log = run.directory.log_path(1).resolve()
         assert {log, log.parent} <= {*synced[: seen[0]]}
         assert synced.index(log.parent) < len(synced[: seen[0]])
-
-
-class TestTargetReached:
-    """FB-88: the target is eight groups, and the checkpoint has eight."""
-
-    TARGETS = ({"max_steps": 4, "epochs": 2}, {"epochs": 1})
-
-    def ended(self, root: Path, target: dict[str, Any]) -> Run:
-        config = self.config(target)
-        run = Run.create(root / "run", config)
-        run.first(config)
-        assert run.trainer.trained.total() == 8
-        return run
-
-    def config(self, target: dict[str, Any]) -> RunConfig:
-        task = {"prompts": 8, "length": 2, "vocabulary": 3}
-        return tiny_config(**{"epochs": 1, "task": task, **target})
-
-    @pytest.mark.parametrize("target", TARGETS, ids=str)
-    def test_fb_88_a_resume_at_the_target_starts_nothing_and_ends_well(
-        self, ram_path: Path, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
-    ) -> None:
-        run = self.ended(ram_path, target)
-        before = sorted(path.name for path in run.root.rglob("*"))
-        for start in ("_run", "_run_here", "_run_on_ray", "build_local"):
-            monkeypatch.setattr(cli, start, None)
-        result = CliRunner().invoke(
-            cli.main, ["resume", str(run.root), "--json", str(ram_path / "report.json")]
-        )
-        assert result.exit_code == 0, result.output
-        report = msgspec.json.decode((ram_path / "report.json").read_bytes())
-        assert report["steps"] == []
-        assert sorted(path.name for path in run.root.rglob("*") if path.name != "run.lock") == [
-            name for name in before if name != "run.lock"
-        ]
-
-    @pytest.mark.parametrize("target", TARGETS, ids=str)
-    def test_fb_88_a_controller_at_the_target_gives_no_work_to_any_worker(
-        self, ram_path: Path, target: dict[str, Any]
-    ) -> None:
-        run = self.ended(ram_path, target)
-        plan = run.plan()
-        assert plan.finished
-        watch = Watch()
-        report = in_one_thread(run._run(plan.config, plan, watch))
-        assert report.ended == ("max_steps" if "max_steps" in target else "exhausted")
-        assert report.steps == ()
-        work = {Action.LAUNCH_GROUP, Action.TRAIN_STEP, Action.SELECT_GROUPS, Action.RESERVE_BATCH}
-        assert not work & {*watch.announced}
-        assert run.trainer.trained.total() == 8
-        assert run.audit().ok
-
-    def test_fb_88_a_run_without_a_step_to_do_gives_no_work_to_any_worker(
-        self, ram_path: Path
-    ) -> None:
-        config = self.config({"max_steps": 0})
-        run = Run.create(ram_path / "run", config)
-        watch = Watch()
-        report = run.first(config, watch)
-        assert (report.ended, report.steps) == ("max_steps", ())
-        assert Action.LAUNCH_GROUP not in watch.announced
-        assert run.plan().finished
-
-    def test_fb_88_a_target_that_is_raised_afterwards_is_trained_to(self, ram_path: Path) -> None:
-        run = self.ended(ram_path, {"max_steps": 4, "epochs": 2})
-        plan = run.plan(config=self.config({"max_steps": 6, "epochs": 2}))
-        assert not plan.finished
-        run.resume(plan)
-        assert run.trainer.trained.total() == 12
-
-
-class Watch:
-    """Notes what is announced."""
-
-    def __init__(self) -> None:
-        self.announced: list[Action] = []
-
-    async def reach(self, action: Action, /, **where: object) -> None:
-        self.announced.append(action)
-
-
-class TestBuildThenLoadThenPull:
-    """FB-89: three prompts are consumed in the saved state."""
-
-    @pytest.mark.parametrize("prompts", [7, 8, 9])
-    async def test_fb_89_a_resume_through_the_real_constructors_goes_on_at_the_fourth_prompt(
-        self, memory_rig: Rig, prompts: int
-    ) -> None:
-        rig = memory_rig
-        rig.configure(prompts_per_step=3, task={"prompts": prompts})
-
-        async def three_are_out(run: Incarnation) -> None:
-            run.pump_hold = run.holds.hold(Action.RESERVE_BATCH, skip=1)
-
-        run = await rig.run_to(1, three_are_out)
-        run.cut.release()
-        bundle = await run.published(1)
-        await run.crash()
-        assert rig.check_bundle(bundle).loader.position == 3
-        resumed = await rig.resume(bundle)
-        await resumed.finish()
-        steps = trained_per_step(resumed.log.records)
-        rest = [rig.served[place : place + 3] for place in range(3, prompts, 3)]
-        assert steps == {step: sorted(groups) for step, groups in enumerate(rest, 1)}
-        rig.check_end(resumed)
-
-    def test_fb_89_a_loader_pulls_nothing_while_it_is_built_and_loaded(self) -> None:
-        pulled: list[int] = []
-
-        class Watched(ReverseTask):
-            def __getitem__(self, position: int) -> Prompt:
-                pulled.append(position)
-                return super().__getitem__(position)
-
-        def build() -> PromptLoader:
-            return PromptLoader(Barrier(), Watched(8), batch_size=3, epochs=1, seed=0)
-
-        first, second = build(), build()
-        with entered(first._barrier.mutation("advance")) as slot:
-            first.next_batch(slot)
-        with entered(first._barrier.checkpoint()) as cut:
-            state = first.snapshot(cut)
-        pulled.clear()
-        with entered(second._barrier.mutation("restore")) as slot:
-            second.restore(slot, state)
-        assert pulled == []
-        with entered(second._barrier.mutation("advance")) as slot:
-            batch = second.next_batch(slot)
-        assert batch is not None
-        assert pulled == [o.position for o in batch.occurrences] == epoch_order(8, 0, 0)[3:6]
-
-
-class TestRunShorterThanItsWindow:
-    """FB-91: few steps, a window as wide or wider, and the first hand-over of weights."""
-
-    @pytest.mark.parametrize("sampler", ["in_order", "ready_first", "weight_fifo", "windowed"])
-    def test_fb_91_every_small_pair_of_steps_and_window_ends(
-        self, ram_path: Path, sampler: str
-    ) -> None:
-        for steps, window in product(range(5), range(4)):
-            config = tiny_config(
-                max_steps=steps,
-                epochs=2,
-                sampler={"name": sampler, "window": window},
-                task={"prompts": 8, "length": 2, "vocabulary": 3},
-                checkpoint={"every": 100},
-            )
-            run, watch = Run.create(ram_path / f"{steps}-{window}", config), Watch()
-            report = run.first(config, watch)
-            assert report.ended == "max_steps"
-            assert [step.step for step in report.steps] == list(range(steps))
-            assert run.trainer.trained.total() == 2 * steps
-            # The first hand-over comes before all work, and one after every step.
-            assert watch.announced.count(Action.SYNC_WEIGHTS) == steps + 1
-            if steps:
-                launched = watch.announced.index(Action.LAUNCH_GROUP)
-                assert watch.announced.index(Action.SYNC_WEIGHTS) < launched
-            assert run.audit().ok
-
-    @pytest.mark.parametrize("sampler", ["in_order", "ready_first", "weight_fifo", "windowed"])
-    def test_fb_91_data_for_fewer_steps_than_the_window_is_trained_to_its_end(
-        self, ram_path: Path, sampler: str
-    ) -> None:
-        for prompts, window in product(range(1, 6), range(4)):
-            config = tiny_config(
-                epochs=1,
-                sampler={"name": sampler, "window": window},
-                task={"prompts": prompts, "length": 2, "vocabulary": 3},
-                checkpoint={"every": 100},
-            )
-            run = Run.create(ram_path / f"{prompts}-{window}", config)
-            assert run.first(config).ended == "exhausted"
-            found = run.audit()
-            assert found.ok, found.problems
-            assert found.trained_once + found.dropped == prompts
