@@ -51,6 +51,7 @@ class RealCluster:
             if thread.name == "transfer_queue":
                 # Of a connect that was given up: when it ends, it is one client more.
                 await asyncio.to_thread(thread.join, GIVEN_UP_S)
+                assert not thread.is_alive(), "a call that was given up has not ended"
         if self._running is None:
             self._running = await TransferQueueBootstrap.start(UNITS)
             await asyncio.to_thread(tq.save_checkpoint, self._untouched)

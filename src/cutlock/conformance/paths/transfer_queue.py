@@ -140,7 +140,7 @@ class _LoopThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._loop.run_forever, name="transfer_queue", daemon=True
+            target=self._loop.run_forever, name="stepped store", daemon=True
         )
         self._thread.start()
 
