@@ -26,6 +26,10 @@ FirstFreshest(C, n) ==
         Sooner(p) == {q \in C : wt[q] > wt[p] \/ (wt[q] = wt[p] /\ place[q] < place[p])}
     IN  {p \in C : Cardinality(Sooner(p)) < n}
 
+\* For the configuration to put in place of `PutIsTorn`: a log tells of a put when it has returned,
+\* and not of its parts.
+WholePut == FALSE
+
 AcceptInit == Init /\ shelf = {} /\ undone = {} /\ unseen = {} /\ over = FALSE
 
 \* Position within the epoch, in batches.
@@ -85,8 +89,19 @@ Training(e) ==
        /\ tp' = "idle"
        /\ UNCHANGED <<up, rollout, buffer, version, short, computed, save, ghosts>>
 
+\* The step that the open save is of: under the narrow cut the version may have moved since.
+SavedStep == IF cap.ledger.set THEN cap.ledger.v.weights.version ELSE version
+
 Saving(e) ==
     \/ e.name = "RequestCut" /\ e.step = version /\ RequestCut
+    \/ /\ e.name = "TakeCut"
+       /\ e.step = version /\ e.cursor = cursor
+       /\ e.epoch = epoch /\ e.position = Position(pos)
+       /\ e.spares = pool /\ e.index = index /\ e.ledger = Owned
+       /\ TakeCut
+    \/ e.name = "CopyPolicy" /\ e.step = SavedStep /\ CopyPolicy
+    \/ e.name = "SaveUnit" /\ e.unit \in Units /\ SaveUnit(e.unit)
+    \/ e.name = "FlushDeferred" /\ e.groups = deferred /\ FlushDeferred
     \/ e.name = "OpenCut" /\ e.step = version /\ OpenCut
     \/ e.name = "ReadCursor" /\ e.cursor = cursor /\ ReadCursor
     \/ /\ e.name = "ReadLoader"
@@ -95,14 +110,14 @@ Saving(e) ==
     \/ e.name = "ReadSparePool" /\ e.groups = pool /\ ReadSparePool
     \/ e.name = "ReadIndex" /\ e.groups = index /\ ReadIndex
     \/ e.name = "ReadLedger" /\ e.groups = Owned /\ ReadLedger
-    \/ e.name = "SavePlane" /\ e.rows = GroupSize * Cardinality(index) /\ SavePlane
+    \/ e.name = "SavePlane" /\ e.rows = GroupSize * Cardinality(cap.index.v) /\ SavePlane
     \/ e.name = "CloseCut" /\ e.step = version /\ CloseCut
-    \/ e.name = "WritePolicy" /\ e.step = version /\ WritePolicy
-    \/ e.name = "WriteSidecars" /\ e.step = version /\ WriteSidecars
-    \/ e.name = "WriteManifest" /\ e.step = version /\ WriteManifest
-    \/ e.name = "PublishBundle" /\ e.step = version /\ PublishBundle
+    \/ e.name = "WritePolicy" /\ e.step = SavedStep /\ WritePolicy
+    \/ e.name = "WriteSidecars" /\ e.step = SavedStep /\ WriteSidecars
+    \/ e.name = "WriteManifest" /\ e.step = SavedStep /\ WriteManifest
+    \/ e.name = "PublishBundle" /\ e.step = SavedStep /\ PublishBundle
     \/ e.name = "PruneBundles" /\ PruneBundles
-    \/ e.name = "FailSave" /\ e.step = version /\ FailSave
+    \/ e.name = "FailSave" /\ e.step = SavedStep /\ FailSave
     \* The bundle's directory could not be made, so that the cut was never asked for.
     \/ /\ e.name = "FailSave"
        /\ e.step = version
@@ -110,7 +125,7 @@ Saving(e) ==
        /\ saved' = MaxOf(saved, NoBundle)
        /\ UNCHANGED <<up, rollout, buffer, train, sv, door, cap, disk, ghosts>>
     \* An old bundle could not be removed.
-    \/ e.name = "FailSave" /\ e.step = version /\ PruneBundles
+    \/ e.name = "FailSave" /\ e.step = saved /\ PruneBundles
 
 Starting(e) ==
     \/ e.name = "BeginRun" /\ BeginRun

@@ -26,7 +26,8 @@ CONSTANTS
     Capacity,       \* places of the buffer
     Ordered,        \* TRUE: choices that the code makes by order are made so; FALSE: left open
     Units,          \* storage units of the plane; every group has rows in each
-    Narrow          \* save mode: TRUE, units are saved after the window; FALSE, inside it
+    Narrow          \* save mode: TRUE, the cut is one step and rows are saved while the pumps go
+                    \* on; FALSE, all of it is saved inside a window
 
 VARIABLES
     up,             \* "down", "running", or how far the start has come
@@ -206,8 +207,9 @@ PutIsTorn == Narrow
 \* A unit writes its rows at one point in time: what its file may hold.
 UnitFiles(u) == {{r \in rows : r[2] = u}}
 
-\* The key map is written before any unit: the keys that it may hold.
-KeyMaps == {KeysOf(rows)}
+\* The key map is written before any unit: the keys that it may hold.  A put lists its keys before
+\* any unit has stored.
+KeyMaps == {KeysOf(rows) \cup {p \in Prompts : PutIsTorn /\ task[p] = "committing"}}
 
 \* Somebody else has used the plane that a restore finds.
 OthersUsePlane == FALSE
@@ -215,19 +217,23 @@ OthersUsePlane == FALSE
 ----------------------------------------------------------------------------
 (* Protections: what mutants override *)
 
+\* Kinds of slots whose effects span an await.  The effects of the others are one step at the
+\* end, so a cut that is one step itself need not wait for them, nor keep them out.
+Spanning == {"loader_advance"}
+
 \* A slot of this kind may be entered.
-SlotOpen(kind) == door = "open"
+SlotOpen(kind) == door = "open" \/ (Narrow /\ kind \notin Spanning)
 
 \* The slots that are held across an await.
 SlotHeld == Holders # {} \/ raising
 
-\* The cut waits for them.
-MayOpen == ~SlotHeld
+\* The cut waits for them; a cut of one step only for those whose effects span an await.
+MayOpen == IF Narrow THEN ~raising ELSE ~SlotHeld
 
 \* The door closes when a cut is requested.
 DoorOnRequest == "closing"
 
-\* Whether an artifact is read before the window.
+\* Whether an artifact is read before the cut.
 Early(what) == FALSE
 
 \* The gate.
@@ -242,6 +248,9 @@ Before(p) == {q \in Unlaunched : idx[q] < idx[p]}
 
 \* The RESERVED prompts that one admission admits.
 AdmittedTogether == {Reserved}
+
+\* Cursor and phase move in one step, inside the slot too.
+CursorOnAdmission == cursor + 1
 
 \* The ledger's owner changes in the step that makes the group ready.
 ForgetOnCommit(p) == {p}
@@ -297,11 +306,21 @@ Pinned == IF cap.index.set /\ ~(Units \subseteq cap.files) THEN cap.index.v ELSE
 \* A clear of pinned rows waits until the units are saved.
 Defers(S) == S \cap Pinned
 
-\* A save waits for the last one to publish.
-MayRequest == sv = "none"
+\* When a save fails, what it has kept from being cleared still waits for it.
+DeferredOnFailure == deferred
 
-\* The restore clears what the captured index does not own: keys, and data without a key.
+\* A save waits for the last one to publish, or to fail and to clear what waited for it.
+MayRequest == sv = "none" /\ deferred = {}
+
+\* The restore brings back what the captured index owns: no other key, and no data without one.
 Pruned(R) == {r \in R : r[1] \in disk.index}
+
+\* The train pump stands between two steps until the cut is taken, and its policy copied.
+PumpAwaitsCut == TRUE
+PumpAwaitsCopy == TRUE
+
+\* The cut is over in the step that takes it.
+DoorAfterCut == "open"
 
 \* Version and weights are those of the cut, however late they are written.
 WeightsOfTheCut == cap.ledger.v.weights
@@ -427,7 +446,7 @@ CommitAdmission ==
         /\ short' = IF Credits /\ Cardinality(S) < Size
                     THEN Credited(MaxOf(cursor + 1, NextSelection), Size - Cardinality(S))
                     ELSE short
-    /\ cursor' = cursor + 1
+    /\ cursor' = CursorOnAdmission
     /\ gate' = FALSE
     /\ UNCHANGED <<up, pos, epoch, raising, pool, task, buffer, version, tp, computed, save, ghosts>>
 
@@ -669,13 +688,14 @@ RequestCut ==
     /\ saved < version
     /\ EarlyDone
     /\ sv' = "requested"
-    /\ tp' = "saving"
+    /\ tp' = IF PumpAwaitsCut THEN "saving" ELSE "idle"
     /\ door' = DoorOnRequest
     /\ UNCHANGED <<up, rollout, buffer, version, short, computed, cap, disk, saved, ghosts>>
 
-\* The last slot has ended: the window begins.
+\* Full window: the last slot has ended, the window begins.
 OpenCut ==
     /\ up = "running"
+    /\ ~Narrow
     /\ sv = "requested"
     /\ MayOpen
     /\ sv' = "cursor"
@@ -709,19 +729,48 @@ ReadLoader ==
     Read("loader", "pool", [pos |-> pos, epoch |-> epoch]) \/ PassOver("loader", "pool")
 ReadSparePool == Read("pool", "index", pool) \/ PassOver("pool", "index")
 ReadIndex == Read("index", "ledger", index) \/ PassOver("index", "ledger")
+LedgerWithout(ix) ==
+    [led |-> Subtracted(led, ix), idx |-> idx, wt |-> wt, short |-> SavedShort,
+     dropped |-> dropped, weights |-> Weights]
 ReadLedger ==
-    \/ Read("ledger", "plane",
-            [led |-> Subtracted(led, IF cap.index.set THEN cap.index.v ELSE {}),
-             idx |-> idx, wt |-> wt, short |-> SavedShort, dropped |-> dropped,
-             weights |-> Weights])
+    \/ Read("ledger", "plane", LedgerWithout(IF cap.index.set THEN cap.index.v ELSE {}))
     \/ PassOver("ledger", "plane")
+
+\* What is read in the step of a narrow cut.
+Now(what, v) == IF Early(what) THEN cap[what] ELSE Set(v)
+
+\* Narrow cut: all that is in memory, in one step; the door opens in it.
+TakeCut ==
+    /\ up = "running"
+    /\ Narrow
+    /\ sv = "requested"
+    /\ MayOpen
+    /\ cap' = [cap EXCEPT !.cursor = Now("cursor", cursor),
+                          !.loader = Now("loader", [pos |-> pos, epoch |-> epoch]),
+                          !.pool = Now("pool", pool),
+                          !.index = Now("index", index),
+                          !.order = IF Early("index") THEN @ ELSE order,
+                          !.ledger = Now("ledger", LedgerWithout(index))]
+    /\ sv' = "copy"
+    /\ door' = DoorAfterCut
+    /\ tp' = IF PumpAwaitsCopy THEN tp ELSE "idle"
+    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, disk, saved, ghosts>>
+
+\* Narrow cut: the trainer copies what it is; then the train pump goes on.
+CopyPolicy ==
+    /\ up = "running"
+    /\ sv = "copy"
+    /\ cap' = [cap EXCEPT !.ledger.v.weights.trained = trained]
+    /\ sv' = "plane"
+    /\ tp' = IF tp = "saving" THEN "idle" ELSE tp
+    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, door, disk, saved, ghosts>>
 
 \* The rows are those of the index; under the narrow cut a put may be under way as well.
 InventoryHolds ==
     /\ RowsOf(cap.index.v) \subseteq rows
     /\ Narrow \/ rows = RowsOf(cap.index.v)
 
-\* The plane writes its key map, and in the full window its rows, inside the window.
+\* The plane writes its key map, and in the full window its rows as well, inside the window.
 SavePlane ==
     /\ up = "running"
     /\ sv = "plane"
@@ -730,17 +779,16 @@ SavePlane ==
         cap' = IF Narrow
                THEN [cap EXCEPT !.keys = K]
                ELSE [cap EXCEPT !.keys = K, !.rows = rows, !.derived = derived, !.files = Units]
-    /\ sv' = "close"
+    /\ sv' = IF Narrow THEN "files" ELSE "close"
     /\ UNCHANGED <<up, rollout, buffer, train, door, disk, saved, ghosts>>
 
-\* The window ends; under the narrow cut the train pump goes on.
+\* The window ends.
 CloseCut ==
     /\ up = "running"
     /\ sv = "close"
     /\ door' = "open"
     /\ sv' = "files"
-    /\ tp' = IF Narrow THEN "idle" ELSE tp
-    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, cap, disk, saved, ghosts>>
+    /\ UNCHANGED <<up, rollout, buffer, train, cap, disk, saved, ghosts>>
 
 \* Narrow cut: one unit writes its rows, as they are by now.
 SaveUnit(u) ==
@@ -754,7 +802,7 @@ SaveUnit(u) ==
                            !.files = @ \cup {u}]
     /\ UNCHANGED <<up, rollout, buffer, train, sv, door, disk, saved, ghosts>>
 
-\* Narrow cut: clears that waited for the units.
+\* Narrow cut: clears that waited for the units, or for a save that has failed since.
 FlushDeferred ==
     /\ up = "running"
     /\ deferred # {}
@@ -773,7 +821,8 @@ Write(file, after) ==
     /\ UNCHANGED <<up, rollout, buffer, train, sv, door, disk, saved, ghosts>>
 
 WritePolicy == Write("policy", {})
-WriteSidecars == Write("sidecars", {"policy"})
+\* The sidecars name all files of trainer and plane; clears that waited for the units go first.
+WriteSidecars == deferred = {} /\ Write("sidecars", {"policy"} \cup Units)
 WriteManifest == Write("manifest", {"policy", "sidecars"} \cup Units)
 
 \* What the rename makes resolvable.
@@ -808,8 +857,8 @@ PruneBundles ==
     /\ tp' = IF Narrow THEN tp ELSE "idle"
     /\ UNCHANGED <<up, rollout, buffer, version, short, computed, door, cap, disk, saved, ghosts>>
 
-\* The save fails: the door opens, the last bundle stays, the run goes on.  While the cut
-\* waits for slots there is nothing of the save that can fail.
+\* The save fails: the door opens, nothing is pinned any more, the last bundle stays, the run
+\* goes on.  While the cut waits for slots there is nothing of the save that can fail.
 FailSave ==
     /\ up = "running"
     /\ sv \notin {"none", "published"}
@@ -821,8 +870,9 @@ FailSave ==
     /\ sv' = "none"
     /\ tp' = IF tp = "saving" THEN "idle" ELSE tp
     /\ saved' = MaxOf(saved, NoBundle)
-    /\ UNCHANGED <<up, rollout, buffer, version, short, computed, disk, trained, dropped,
-                   crashes>>
+    /\ deferred' = DeferredOnFailure
+    /\ UNCHANGED <<up, rollout, finished, rows, derived, claimed, version, short, computed, disk,
+                   trained, dropped, crashes>>
 
 ----------------------------------------------------------------------------
 (* Start, crash and restore *)
@@ -866,20 +916,18 @@ VerifyBundle ==
                      THEN "verified" ELSE "refused")
     /\ UNCHANGED <<rollout, buffer, train, save, ghosts>>
 
-\* The bootstrap client brings the rows back, into a plane that nobody has used.
+\* The bootstrap client brings rows back, into a plane that nobody has used.
 LoadPlane ==
     /\ Stage("verified", IF Untouched THEN "loaded" ELSE "refused")
-    /\ rows' = disk.rows
-    /\ derived' = disk.derived
+    /\ rows' = Pruned(disk.rows)
+    /\ derived' = disk.derived \cap KeysOf(rows')
     /\ UNCHANGED <<rollout, finished, deferred, claimed, train, save, ghosts>>
 
-\* The controller's own client: what the index does not own goes, then list and index agree.
+\* The controller's own client: the plane holds the rows of the index, and no others.
 ConnectPlane ==
-    /\ rows' = Pruned(rows)
-    /\ derived' = derived \cap KeysOf(rows')
-    /\ Stage("loaded", IF disk.index \subseteq disk.keys /\ rows' = RowsOf(disk.index)
+    /\ Stage("loaded", IF disk.index \subseteq disk.keys /\ rows = RowsOf(disk.index)
                        THEN "connected" ELSE "refused")
-    /\ UNCHANGED <<rollout, finished, deferred, claimed, train, save, ghosts>>
+    /\ UNCHANGED <<rollout, buffer, train, save, ghosts>>
 
 RestoreIndex ==
     /\ Stage("connected", "indexed")
@@ -945,7 +993,8 @@ Progress ==
     \/ \E S \in Selections : SelectGroups(S)
     \/ WriteAdvantages \/ TrainStep \/ ClearRows \/ RaiseVersion \/ SyncWeights
     \/ RequestCut \/ OpenCut \/ ReadCursor \/ ReadLoader \/ ReadSparePool \/ ReadIndex
-    \/ ReadLedger \/ SavePlane \/ CloseCut \/ WritePolicy \/ WriteSidecars \/ WriteManifest
+    \/ ReadLedger \/ TakeCut \/ CopyPolicy \/ SavePlane \/ CloseCut
+    \/ WritePolicy \/ WriteSidecars \/ WriteManifest
     \/ PublishBundle \/ PruneBundles
     \/ BeginRun \/ VerifyBundle \/ LoadPlane \/ ConnectPlane \/ RestoreIndex \/ RestoreSparePool
     \/ RestoreLedger \/ RestoreCursor \/ StartPumps

@@ -98,6 +98,9 @@ GateBound == Gated /\ up = "running" => cursor <= version + Window
 \* A requested cut is taken, or its save has failed or died.
 CutIsTaken == (sv = "requested") ~> (sv # "requested")
 
+\* What a save has kept from being cleared is cleared in the end.
+DeferredEnds == (deferred # {}) ~> (deferred = {})
+
 \* Every admitted group ends trained or dropped; one that a crash takes back is admitted again.
 AdmittedEnds == \A p \in Prompts : (led[p] = "ADMITTED") ~> (p \in dropped \/ trained[p] = 1)
 

@@ -62,6 +62,8 @@ Saving ==
     \/ ReadSparePool /\ Act("ReadSparePool")
     \/ ReadIndex /\ Act("ReadIndex")
     \/ ReadLedger /\ Act("ReadLedger")
+    \/ TakeCut /\ Act("TakeCut")
+    \/ CopyPolicy /\ Act("CopyPolicy")
     \/ SavePlane /\ Act("SavePlane")
     \/ CloseCut /\ Act("CloseCut")
     \/ \E u \in Units : SaveUnit(u) /\ act' = [name |-> "SaveUnit", unit |-> u]

@@ -98,7 +98,28 @@ StaleLedger == [Bundle EXCEPT !.led = disk.led]
 StaleRows == [Bundle EXCEPT !.rows = disk.rows]
 
 (* The narrow cut. *)
+PumpGoesOn == FALSE
+DoorStaysClosed == "closing"
 NothingDeferred(S) == {}
+NothingWaits == {}
+
+\* Rows are pinned when they are about to be written, and no longer in the step of the cut.
+PinnedLate ==
+    IF sv = "files" /\ cap.index.set /\ ~(Units \subseteq cap.files) THEN cap.index.v ELSE {}
+
+\* Rows are pinned until one unit has written them, not all.
+PinnedForOneUnit ==
+    IF cap.index.set /\ Units \cap cap.files = {} THEN cap.index.v ELSE {}
+
+\* The slot of an admission raises the cursor in a later step than it stamps and marks.
+CursorNotYet == cursor
+RaisesCursorLate ==
+    /\ up = "running"
+    /\ \E p \in Admitted : idx[p] > cursor
+    /\ cursor' = cursor + 1
+    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, task, gate, buffer, train, save,
+                   ghosts>>
+
 SavesOverlap == sv \in {"none", "files"}
 NothingPruned(R) == R
 KeysPruned(R) == {r \in R : r[1] \in disk.index \/ r[1] \notin disk.keys}
@@ -120,6 +141,9 @@ KeysInAnyOrder ==
 
 \* A cancelled put goes on after its rows were cleared.
 PutOutlivesItsSlot(p) == task[p] \in {"committing", "failed"}
+
+\* A failure is that of a commit, so that there is a put that can go on.
+OnlyCommitsFail == \A p \in Prompts : task[p] = "gen" => task'[p] # "failed"
 
 \* A field of a pinned row is overwritten: the row is not whole until the put has ended.
 Overwrites ==

@@ -20,4 +20,20 @@ NoTornPut ==
     ~(\E p \in Prompts : \E u, w \in Units \cap cap.files :
         <<p, u>> \in cap.rows /\ <<p, w>> \notin cap.rows)
 NoOrphan == ~(\E p \in Prompts : p \in KeysOf(cap.rows) \ cap.keys)
+
+(* Narrow cut: the pumps go on while the save is written in the background. *)
+
+\* Training steps that are over since the cut.
+StepsSinceCut == version - cap.ledger.v.weights.version
+Writing == sv = "files"
+
+NoCutBesideCommit == ~(sv = "copy" /\ Holders # {})
+NoCommitMeanwhile == ~(Writing /\ index \ cap.index.v # {})
+NoAdmissionMeanwhile ==
+    ~(Writing /\ cursor > cap.cursor.v /\ Units \cap cap.files \notin {{}, Units})
+NoStepMeanwhile == ~(Writing /\ StepsSinceCut > 0 /\ tp = "idle")
+NoFlushMeanwhile == ~(Writing /\ \E p \in cap.index.v : RowsOf({p}) \cap rows = {})
+NoCrashAfterStep == ~(Writing /\ StepsSinceCut > 0 /\ MayCrash)
+\* What a published save has kept from being cleared is in its index.
+NoDeferredAfterFailure == ~(sv = "none" /\ deferred \ disk.index # {})
 =============================================================================
