@@ -88,6 +88,22 @@ class TestExclusion:
         assert late.inside
         await late.left()
 
+    @pytest.mark.parametrize("before", [(), ("a",), ("cut",)], ids="after {}".format)
+    async def test_who_asks_while_a_cut_is_open_waits_however_the_cut_was_entered(
+        self, barrier: Barrier, before: tuple[str, ...]
+    ) -> None:
+        *first, cut = await holding(barrier, *before, "cut")
+        await end_all(first)
+        await settle()
+        assert cut.inside
+        for name in ("a", "cut"):
+            late = (await holding(barrier, name))[0]
+            assert not late.inside
+            late.task.cancel()
+            await settle()
+            assert cut.inside
+        await cut.left()
+
     async def test_two_cuts_are_never_open_together(self, barrier: Barrier) -> None:
         first, second = await holding(barrier, "cut", "cut")
         assert (first.inside, second.inside) == (True, False)
@@ -428,6 +444,20 @@ class TestStatistics:
         assert (evict.entered, evict.waited) == (1, 0)
         assert (evict.waited_sum, evict.waited_max) == (0.0, 0.0)
         assert repr(commit) == "entered=3 waited=2 sum=8.000000s max=5.000000s"
+
+    async def test_who_has_queued_is_counted_whether_it_has_entered_or_not(
+        self, barrier: Barrier
+    ) -> None:
+        cut, *slots = await holding(barrier, "cut", "a", "a", "a")
+        slots.pop().task.cancel()
+        await cut.left()
+        await end_all(slots)
+        statistics = barrier.statistics.slots["a"]
+        assert (statistics.queued, statistics.waited, statistics.entered) == (3, 2, 2)
+
+    async def test_a_kind_of_which_nobody_has_asked_is_not_listed(self, barrier: Barrier) -> None:
+        barrier.mutation("a")
+        assert barrier.statistics.slots == {}
 
     async def test_a_cut_measures_drain_window_and_rest(self) -> None:
         clock = VirtualClock()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -256,6 +258,18 @@ class TestEffects:
         for side in SIDES:
             async with ask(barrier, side) as section:
                 assert await section.run(effect()) == 7
+
+    @pytest.mark.parametrize("side", SIDES)
+    async def test_a_section_that_has_ended_holds_on_to_no_result(
+        self, barrier: Barrier, side: str
+    ) -> None:
+        async with ask(barrier, side) as section:
+            effect = asyncio.ensure_future(turns(1))
+            await section.run(effect)
+        kept = weakref.ref(effect)
+        del effect
+        gc.collect()
+        assert kept() is None
 
     async def test_the_error_of_an_effect_is_raised(self, barrier: Barrier) -> None:
         async def effect() -> None:
