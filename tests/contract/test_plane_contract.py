@@ -334,11 +334,27 @@ class TestSnapshotAndLoad:
         await plane.snapshot_rows(tmp_path, stamp_for(plane.info))
         await harness.start()
         await harness.bootstrap.load(tmp_path)
+        assert harness.stored() == len(KEYS)
         plane = await harness.connect()
         assert await plane.list_keys() == KEYS
         await plane.put(["g3:0"], {"reward": [torch.ones(1)]})
         with pytest.raises(RowsMissingError, match="'tokens'"):
             await plane.get(["g3:0"], ["tokens"])
+
+    async def test_a_load_brings_back_the_rows_that_it_is_told_to(
+        self, harness: PlaneHarness, tmp_path: Path
+    ) -> None:
+        plane = await harness.connect()
+        fields = rollouts()
+        await plane.put(KEYS, fields)
+        await take_snapshot(plane, tmp_path / "data_plane")
+        await harness.start()
+        await harness.bootstrap.load(tmp_path / "data_plane", keep=KEYS[1:])
+        assert harness.stored() == len(KEYS) - 1
+        plane = await harness.connect()
+        assert await plane.list_keys() == KEYS[1:]
+        kept = {field: rows[1:] for field, rows in fields.items()}
+        assert same_rows(await plane.get(KEYS[1:], list(fields)), kept)
 
     async def test_a_snapshot_leaves_the_rows_readable(
         self, harness: PlaneHarness, tmp_path: Path

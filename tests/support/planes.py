@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from cutlock.plane.base import BootstrapPlane, DataPlane, PlaneInfo, PlaneStamp
+from cutlock.plane.base import BootstrapPlane, DataPlane, PlaneInfo, PlaneStamp, SnapshotMode
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore, PlaneStep
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ class PlaneHarness(Protocol):
 
     async def connect(self, *, limit_s: float = 60.0) -> DataPlane:
         """Connect a new client, closed by the harness at the end."""
+
+    def stored(self) -> int:
+        """Rows of which some unit holds data, with a key or without."""
 
     def stalled(self) -> AbstractContextManager[None]:
         """The store answers nothing until the end of the block."""
@@ -66,6 +69,9 @@ class MemoryHarness:
     async def connect(self, *, limit_s: float = 60.0) -> MemoryPlane:
         return MemoryPlane(self._store, limit_s=limit_s)
 
+    def stored(self) -> int:
+        return sum(len(unit) for unit in self._store.units)
+
     @contextmanager
     def stalled(self) -> Iterator[None]:
         stall, before = _Stall(), self._store.steps
@@ -88,6 +94,7 @@ class RealHarness:
 
     def __init__(self, cluster: RealCluster) -> None:
         self.unit_limit_s = 60.0
+        self.snapshot: SnapshotMode = "aside"
         self._cluster = cluster
         self._clients: list[DataPlane] = []
 
@@ -99,10 +106,16 @@ class RealHarness:
         from cutlock.plane.transfer_queue import TransferQueuePlane
 
         client = await TransferQueuePlane.connect(
-            "rollouts", limit_s=limit_s, unit_limit_s=self.unit_limit_s
+            "rollouts",
+            limit_s=limit_s,
+            unit_limit_s=self.unit_limit_s,
+            snapshot=self.snapshot,
         )
         self._clients.append(client)
         return client
+
+    def stored(self) -> int:
+        return self._cluster.stored()
 
     def stalled(self) -> AbstractContextManager[None]:
         return self._cluster.frozen_controller()

@@ -89,9 +89,19 @@ class RealCluster:
 
     def unit_process(self, unit: int) -> int:
         """Process of a storage unit, which has to answer."""
-        actor = ray.get_actor(f"TransferQueueStorageUnit#{unit}")
-        process: int = ray.get(actor.__ray_call__.remote(lambda self: os.getpid()))
+        process: int = self.in_unit(unit, lambda store: os.getpid())
         return process
+
+    def stored(self) -> int:
+        """Rows of which some unit holds data."""
+        return sum(
+            self.in_unit(unit, lambda store: store.storage_data.active_key_count)
+            for unit in range(UNITS)
+        )
+
+    def in_unit(self, unit: int, question: Any) -> Any:
+        actor = ray.get_actor(f"TransferQueueStorageUnit#{unit}")
+        return ray.get(actor.__ray_call__.remote(question))
 
     async def restart_store(self) -> None:
         """Stop the TransferQueue, whatever is left of it, and start another one."""

@@ -246,7 +246,7 @@ class TestSnapshotStepByStep:
             with pytest.raises(RowsMissingError):
                 await read(plane, key)
 
-    async def test_a_put_between_the_index_and_the_units_leaves_data_without_a_key(
+    async def test_a_put_between_the_index_and_the_units_is_not_loaded(
         self, plane: MemoryPlane, steps: StepByStep, tmp_path: Path
     ) -> None:
         await plane.put([A], numbers(1))
@@ -255,9 +255,22 @@ class TestSnapshotStepByStep:
         await plane.snapshot_rows(tmp_path, stamp_for(plane.info))
         store, plane = await restored(tmp_path)
         assert await plane.list_keys() == [A]
-        assert [sorted(unit) for unit in store.units] == [[0, 2], [1]]
+        assert [sorted(unit) for unit in store.units] == [[0], []]
         await plane.put([D], numbers(4))
         assert await read(plane, A, D) == [1, 4]
+
+    async def test_a_load_brings_back_the_rows_that_it_is_told_to(
+        self, plane: MemoryPlane, tmp_path: Path
+    ) -> None:
+        await plane.put([A, B], numbers(1, 2))
+        await take_snapshot(plane, tmp_path / "data_plane")
+        bootstrap = MemoryBootstrap()
+        await bootstrap.load(tmp_path / "data_plane", keep=[B, "unknown"])
+        plane = MemoryPlane(bootstrap.store)
+        assert await plane.list_keys() == [B]
+        assert [sorted(unit) for unit in bootstrap.store.units] == [[], [1]]
+        await plane.put([C], numbers(3))
+        assert await read(plane, B, C) == [2, 3]
 
     async def test_a_pinned_row_that_is_cleared_meanwhile_is_readable_by_the_index_and_has_no_data(
         self, plane: MemoryPlane, tmp_path: Path

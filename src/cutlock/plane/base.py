@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 import torch
@@ -28,6 +28,7 @@ __all__ = [
     "Fields",
     "PlaneInfo",
     "PlaneStamp",
+    "SnapshotMode",
     "read_stamp",
     "require_loadable",
     "write_stamp",
@@ -44,6 +45,10 @@ READABLE_VERSIONS: Mapping[str, tuple[str, ...]] = {
     "transfer_queue": ("0.1.10", "0.1.11"),
 }
 """By kind of store, the versions whose snapshots load into each other."""
+
+SnapshotMode = Literal["aside", "request"]
+"""How a storage unit writes its rows: beside its requests, or as one of them, for which all
+others wait. What is written is the same."""
 
 STAMP_FILE = "metadata.json"
 """File in a snapshot directory, written last, that holds the caller's stamp."""
@@ -233,9 +238,13 @@ class BootstrapPlane(Protocol):
         """
         ...
 
-    async def load(self, directory: Path) -> None:
+    async def load(self, directory: Path, keep: Collection[str] | None = None) -> None:
         """Replace the store's state by a snapshot whose file digests the caller has verified.
 
+        Data without a key, of rows that were put between the two parts, is not brought back.
+
+        Args:
+            keep: keys of the rows to bring back; None for all that the snapshot has.
         Calls `require_untouched` before and checks the counter after.
 
         Raises:

@@ -21,7 +21,7 @@ Sources: design, section 8; the step model of TransferQueue 0.1.10 and 0.1.11.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
@@ -246,6 +246,15 @@ class MemoryStore:
             rows.setdefault(int(index), {})[field] = row
         self.units[unit] = rows
 
+    def drop_all_but(self, keys: Collection[str]) -> None:
+        """Drop other rows, and data without a key."""
+        kept = set(keys)
+        self.release([index for key, index in self.indexes.items() if key not in kept])
+        owned = set(self.indexes.values())
+        for unit in self.units:
+            for index in unit.keys() - owned:
+                del unit[index]
+
 
 def _unit_file(directory: Path, unit: int) -> Path:
     return directory / f"unit_{unit}.safetensors"
@@ -441,7 +450,7 @@ class MemoryBootstrap:
                 "start a new one and let nobody connect before it is restored"
             )
 
-    async def load(self, directory: Path) -> None:
+    async def load(self, directory: Path, keep: Collection[str] | None = None) -> None:
         """See `BootstrapPlane.load`."""
         store = self.store
         stamp = read_stamp(directory)
@@ -463,7 +472,9 @@ class MemoryBootstrap:
                     "start a new store and restore an older bundle"
                 ) from error
             raise
-        if store.clients or (store.counter, list(store.free)) != (counter, free):
+        used = store.clients or (store.counter, list(store.free)) != (counter, free)
+        store.drop_all_but(store.indexes.keys() if keep is None else keep)
+        if used:
             store.spoil("was used while it was loaded")
             raise PlaneTouchedError(
                 f"the store was used while {directory} was loaded: {store.clients} other clients, "

@@ -9,6 +9,7 @@ some calls with nothing at all. What this adapter adds to them:
 - a get counts what came back: unknown keys and unread fields are left out in silence;
 - a put looks afterwards whether its rows can be read: a lost notice is only logged;
 - a clear fails, and frees nothing, if a unit does not answer: it would report success;
+- a unit writes its part of a snapshot beside its requests, which would wait for it;
 - every call has a limit, and ends as soon as a part is dead: a dead controller is waited for
   without end, a dead unit for minutes, by every call anew (see `cutlock.plane.lifeline`).
 
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import os
 import threading
 import time
@@ -43,6 +45,7 @@ import ray
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
+from ray.exceptions import RayActorError
 from tensordict import TensorDict
 from transfer_queue.client import AsyncTransferQueueClient
 from transfer_queue.storage.managers import (
@@ -57,11 +60,13 @@ from cutlock.errors import (
     PlaneTouchedError,
     RowsMissingError,
 )
+from cutlock.plane.aside import write_aside
 from cutlock.plane.base import (
     READABLE_VERSIONS,
     Fields,
     PlaneInfo,
     PlaneStamp,
+    SnapshotMode,
     read_stamp,
     require_loadable,
     write_stamp,
@@ -107,6 +112,7 @@ _NOTICES_S = 5.0
 """Seconds that cancelled notices get to end; they wait for nothing any more."""
 
 _CONTROLLER = "TransferQueueController"
+_UNIT = "TransferQueueStorageUnit"
 _NAMESPACE = "transfer_queue"
 _BACKEND = "SimpleStorage"
 _STRICT_BACKEND = "CutlockSimpleStorage"
@@ -124,7 +130,11 @@ class _StrictManager(AsyncSimpleStorageManager):  # type: ignore[misc]
     """
 
     units: Mapping[str, Part]
-    """The units by their ids; set, like `lifeline`, by the plane that the client is of."""
+    """The units by their ids; set, like the rest, by the plane that the client is of."""
+    actors: Mapping[str, str]
+    """The names of their Ray actors."""
+    aside: bool
+    """Whether they write snapshots beside their requests (see `cutlock.plane.aside`)."""
     lifeline: Lifeline
 
     async def _put_to_single_storage_unit(
@@ -152,12 +162,21 @@ class _StrictManager(AsyncSimpleStorageManager):  # type: ignore[misc]
             )
 
     async def _save_single_storage_unit(self, path: str, *, target_storage_unit: str) -> None:
-        await super()._save_single_storage_unit(path, target_storage_unit=target_storage_unit)
+        if not (self.aside and await self._save_aside(path, target_storage_unit)):
+            await super()._save_single_storage_unit(path, target_storage_unit=target_storage_unit)
         if not Path(path).is_file():
             raise PlaneError(
                 f"{self.units[target_storage_unit]} says that it has written {path}, and it is "
                 "not there; give all nodes one directory for the run"
             )
+
+    async def _save_aside(self, path: str, unit: str) -> bool:
+        """Whether the unit has written; if Ray does not reach it, a request shows why."""
+        try:
+            actor = await _in_thread(lambda: ray.get_actor(self.actors[unit]))
+            return await write_aside(actor, unit, path)
+        except (ValueError, RayActorError):
+            return False
 
     async def clear_data(self, metadata: Any) -> None:
         groups = self._group_by_hash(metadata.global_indexes)
@@ -190,6 +209,7 @@ class TransferQueuePlane:
         partition: str,
         limit_s: float,
         unit_limit_s: float,
+        snapshot: SnapshotMode,
     ) -> None:
         units = config.backend[_BACKEND].zmq_info
         named = {unit.id: _part(f"storage unit {name}", unit) for name, unit in units.items()}
@@ -198,6 +218,8 @@ class TransferQueuePlane:
         )
         self._lifeline = Lifeline([controller, *named.values()], unit_limit_s)
         client.storage_manager.units = named
+        client.storage_manager.actors = {unit.id: name for name, unit in units.items()}
+        client.storage_manager.aside = snapshot == "aside"
         client.storage_manager.lifeline = self._lifeline
         self._client = client
         self._info = _info(len(units))
@@ -209,7 +231,12 @@ class TransferQueuePlane:
 
     @classmethod
     async def connect(
-        cls, partition: str, *, limit_s: float = LIMIT_S, unit_limit_s: float = UNIT_LIMIT_S
+        cls,
+        partition: str,
+        *,
+        limit_s: float = LIMIT_S,
+        unit_limit_s: float = UNIT_LIMIT_S,
+        snapshot: SnapshotMode = "aside",
     ) -> TransferQueuePlane:
         """Connect to the running store; never starts one.
 
@@ -217,6 +244,7 @@ class TransferQueuePlane:
             partition: where all keys of the run live.
             limit_s: limit of this and of every later call, in seconds.
             unit_limit_s: see `UNIT_LIMIT_S`.
+            snapshot: see `SnapshotMode`.
 
         Raises:
             ConnectError: Ray is not initialised, no store runs or it does not answer, or it
@@ -235,7 +263,7 @@ class TransferQueuePlane:
                 f"the TransferQueue in this Ray cluster {why}; "
                 "see whether its controller is alive, or restart it in the driver"
             ) from error
-        return cls(client, config, partition, limit_s, unit_limit_s)
+        return cls(client, config, partition, limit_s, unit_limit_s, snapshot)
 
     @property
     def info(self) -> PlaneInfo:
@@ -504,7 +532,7 @@ class TransferQueueBootstrap:
                 "start a new one and let nobody connect before it is restored"
             )
 
-    async def load(self, directory: Path) -> None:
+    async def load(self, directory: Path, keep: Collection[str] | None = None) -> None:
         """See `BootstrapPlane.load`."""
         self._require_usable("load")
         directory = directory.absolute()
@@ -516,7 +544,7 @@ class TransferQueueBootstrap:
         self._unusable = "was left half loaded"
         await self._bounded("load", _in_thread(lambda: tq.load_checkpoint(directory)))
 
-        def read(store: Any, path: str) -> tuple[bool, int, int, list[str]]:
+        def read(store: Any, path: str) -> tuple[bool, int, int, list[str], dict[str, Any]]:
             import pickle
 
             # The controller has just loaded this very file.
@@ -528,9 +556,11 @@ class TransferQueueBootstrap:
                 now.global_index_counter,
                 saved["global_index_counter"],
                 sorted(store._connected_storage_managers),
+                {name: part.keys_mapping for name, part in store.partitions.items()},
             )
 
-        same_free, counter, expected, clients = await self._ask("load", read, str(index_file))
+        answer = await self._ask("load", read, str(index_file))
+        same_free, counter, expected, clients, listed = answer
         others = self._others(clients)
         if others or counter != expected or not same_free:
             self._unusable = "was used while it was loaded"
@@ -539,7 +569,36 @@ class TransferQueueBootstrap:
                 f"clients, index counter at {counter} instead of {expected}; "
                 "start a new one and let nobody connect before it is restored"
             )
+        await self._drop_all_but(keep, listed)
         self._unusable = None
+
+    async def _drop_all_but(
+        self, keep: Collection[str] | None, listed: Mapping[str, Mapping[str, int]]
+    ) -> None:
+        """Drop other rows; and data without a key, which would stay until its index is reused.
+
+        Args:
+            listed: partition to key to index.
+        """
+        kept = None if keep is None else set(keep)
+        owned = []
+        for partition, keys in listed.items():
+            unowned = [] if kept is None else [key for key in keys if key not in kept]
+            owned += [index for key, index in keys.items() if kept is None or key in kept]
+            if unowned:
+                clear = functools.partial(tq.kv_clear, unowned, partition)
+                await self._bounded("load", _in_thread(clear))
+        for unit in range(self._info.units):
+            await self._drop_orphans(unit, owned)
+
+    async def _drop_orphans(self, unit: int, owned: list[int]) -> None:
+
+        def drop(unit: Any, owned: list[int]) -> None:
+            data = unit.storage_data
+            data.clear(list(data._active_keys.difference(owned)))
+
+        actor = await _in_thread(lambda: ray.get_actor(f"{_UNIT}#{unit}"))
+        await self._ask("load", drop, owned, of=actor)
 
     async def stop(self) -> None:
         """See `BootstrapPlane.stop`."""
@@ -557,9 +616,12 @@ class TransferQueueBootstrap:
         own = tq.get_client().storage_manager.storage_manager_id
         return [client for client in clients if client != own]
 
-    async def _ask(self, call: str, question: Callable[..., T], *arguments: object) -> T:
-        """Run `question` in the controller; a local function, so that it travels as code."""
-        answer = self._controller.__ray_call__.remote(question, *arguments)
+    async def _ask(
+        self, call: str, question: Callable[..., T], *arguments: object, of: Any = None
+    ) -> T:
+        """Run `question` in the controller or in `of`; a local function travels as code."""
+        actor = self._controller if of is None else of
+        answer = actor.__ray_call__.remote(question, *arguments)
         return await self._bounded(call, asyncio.wrap_future(answer.future()))
 
     async def _bounded(self, call: str, work: Awaitable[T]) -> T:
