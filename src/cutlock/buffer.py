@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier, Cut, Slot
@@ -32,6 +33,32 @@ __all__ = ["ReplayBuffer", "index_digest"]
 def index_digest(entries: Iterable[IndexEntry]) -> str:
     """sha256 over the entries in the order of their group ids: independent of commit order."""
     return digest_of(sorted(entries, key=lambda entry: entry.group_id))
+
+
+class _Buckets:
+    """Entries by a number that many of them share, each bucket in the order of the commits."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, dict[str, IndexEntry]] = {}
+        self.keys: list[int] = []
+        """Numbers that some entry has, ascending."""
+
+    def of(self, key: int) -> Collection[IndexEntry]:
+        return self._entries.get(key, {}).values()
+
+    def add(self, key: int, entry: IndexEntry) -> None:
+        bucket = self._entries.get(key)
+        if bucket is None:
+            bucket = self._entries[key] = {}
+            insort(self.keys, key)
+        bucket[entry.group_id] = entry
+
+    def remove(self, key: int, group_id: str) -> None:
+        bucket = self._entries[key]
+        del bucket[group_id]
+        if not bucket:
+            del self._entries[key]
+            del self.keys[bisect_left(self.keys, key)]
 
 
 class ReplayBuffer:
@@ -67,27 +94,32 @@ class ReplayBuffer:
         self._attempts: Counter[str] = Counter()
         self._committing: set[str] = set()
         self._ready: dict[str, IndexEntry] = {}
-        self._by_stamp: dict[int, dict[str, IndexEntry]] = {}
-        self._by_weight: dict[int, dict[str, IndexEntry]] = {}
+        self._by_stamp = _Buckets()
+        self._by_weight = _Buckets()
         self._claimed: dict[str, IndexEntry] = {}
 
-    # What samplers look at.
+    # What samplers look at. These are views, not copies: a look must not cost more the more
+    # groups are held, so that nothing here may be kept over a change of the index.
 
-    def ready(self) -> Sequence[IndexEntry]:
+    def ready(self) -> Collection[IndexEntry]:
         """Finished groups in the order of their commits."""
-        return list(self._ready.values())
+        return self._ready.values()
 
-    def ready_with_stamp(self, stamp: int) -> Sequence[IndexEntry]:
+    def ready_with_stamp(self, stamp: int) -> Collection[IndexEntry]:
         """Finished groups of one stamp in the order of their commits."""
-        return list(self._by_stamp.get(stamp, {}).values())
+        return self._by_stamp.of(stamp)
 
-    def ready_with_weight(self, start_weight: int) -> Sequence[IndexEntry]:
+    def ready_with_weight(self, start_weight: int) -> Collection[IndexEntry]:
         """Finished groups of one start weight in the order of their commits."""
-        return list(self._by_weight.get(start_weight, {}).values())
+        return self._by_weight.of(start_weight)
+
+    def ready_stamps(self) -> Sequence[int]:
+        """Stamps that some finished group has, ascending."""
+        return self._by_stamp.keys
 
     def ready_weights(self) -> Sequence[int]:
         """Start weights that some finished group has, ascending."""
-        return sorted(self._by_weight)
+        return self._by_weight.keys
 
     def in_flight_weights(self) -> Mapping[int, int]:
         """Start weight to the number of ADMITTED groups in the ledger."""
@@ -232,8 +264,8 @@ class ReplayBuffer:
         second = clear.exception()
         if second is not None:
             raise BaseExceptionGroup(
-                f"group {group_id!r}: its rows could be neither put nor cleared; the next "
-                "save will find them and refuse",
+                f"group {group_id!r}: its rows could be neither put nor cleared; a save in the "
+                "full window finds them and refuses, and a restore leaves them behind",
                 [error, second],
             ) from error
         self._events.record(Action.ROLLBACK_GROUP, group=group_id, attempt=attempt)
@@ -242,8 +274,8 @@ class ReplayBuffer:
     def _index(self, entry: IndexEntry) -> None:
         self._ready[entry.group_id] = entry
         if entry.stamp is not None:
-            self._by_stamp.setdefault(entry.stamp, {})[entry.group_id] = entry
-        self._by_weight.setdefault(entry.start_weight, {})[entry.group_id] = entry
+            self._by_stamp.add(entry.stamp, entry)
+        self._by_weight.add(entry.start_weight, entry)
 
     def _take(self, group_ids: Sequence[str]) -> list[IndexEntry]:
         """Remove finished groups from the index: all of them, or none and an error."""
@@ -257,13 +289,9 @@ class ReplayBuffer:
 
     def _unindex(self, group_id: str) -> IndexEntry:
         entry = self._ready.pop(group_id)
-        buckets = [(self._by_weight, entry.start_weight)]
         if entry.stamp is not None:
-            buckets.append((self._by_stamp, entry.stamp))
-        for bucket, key in buckets:
-            del bucket[key][group_id]
-            if not bucket[key]:
-                del bucket[key]
+            self._by_stamp.remove(entry.stamp, group_id)
+        self._by_weight.remove(entry.start_weight, group_id)
         return entry
 
     def select(self, slot: Slot, step: int, group_ids: Sequence[str]) -> list[IndexEntry]:
@@ -288,10 +316,13 @@ class ReplayBuffer:
         self._barrier.require_slot(slot)
         await self._stops.reach(Action.CLEAR_ROWS, step=step)
 
+        # What has to wait for a snapshot is decided in the step that is recorded.
+        cleared = self._plane.clear([key for e in self._claimed.values() for key in e.row_keys])
+        self._events.record(Action.CLEAR_ROWS, step=step, groups=list(self._claimed))
+
         async def clear() -> None:
             # The claim ends with its rows, also if the caller is cancelled meanwhile.
-            await self._plane.clear([key for e in self._claimed.values() for key in e.row_keys])
-            self._events.record(Action.CLEAR_ROWS, step=step, groups=list(self._claimed))
+            await cleared
             self._claimed.clear()
 
         await slot.run(clear())

@@ -27,7 +27,10 @@ class Ledger:
     def __init__(self, barrier: Barrier) -> None:
         self._barrier = barrier
         self._records: dict[str, LedgerRecord] = {}
+        self._batches: dict[int, dict[str, None]] = {}
+        """Group ids by admission id, in the order of the records."""
         self._in_flight: Counter[int] = Counter()
+        self._stamps: Counter[int] = Counter()
         self._next_admission = 0
 
     def __len__(self) -> int:
@@ -54,6 +57,11 @@ class Ledger:
     def in_flight_weights(self) -> Mapping[int, int]:
         """Start weight to the number of ADMITTED groups of it; kept up to date, not counted."""
         return self._in_flight
+
+    @property
+    def stamps(self) -> Mapping[int, int]:
+        """Stamp to the number of records that bear it."""
+        return self._stamps
 
     def admitted(self) -> list[LedgerRecord]:
         """ADMITTED records in the order of their dispatch, the only safe order to launch in.
@@ -109,7 +117,7 @@ class Ledger:
             InvariantError: no RESERVED batch of that id is left, or part of it is ADMITTED.
         """
         self._barrier.require_slot(slot)
-        batch = [r for r in self._records.values() if r.admission_id == admission_id]
+        batch = [self._records[group_id] for group_id in self._batches.get(admission_id, ())]
         if not batch or any(r.phase is not Phase.RESERVED for r in batch):
             raise InvariantError(
                 f"admission {admission_id} has {len(batch)} records in the phases "
@@ -171,7 +179,7 @@ class Ledger:
     def snapshot(self, cut: Cut, owned_by_index: Collection[str]) -> tuple[LedgerRecord, ...]:
         """The records, without the groups that the index of the same cut owns."""
         self._barrier.require_cut(cut)
-        return tuple(r for r in self._records.values() if r.group_id not in owned_by_index)
+        return tuple(r for group_id, r in self._records.items() if group_id not in owned_by_index)
 
     def restore(
         self,
@@ -209,16 +217,21 @@ class Ledger:
 
     def _add(self, record: LedgerRecord) -> LedgerRecord:
         self._records[record.group_id] = record
+        self._batches.setdefault(record.admission_id, {})[record.group_id] = None
         if record.start_weight is not None:
             self._in_flight[record.start_weight] += 1
+        if record.stamp is not None:
+            self._stamps[record.stamp] += 1
         return record
 
     def _remove(self, group_id: str) -> LedgerRecord:
         record = self._records.pop(group_id)
-        if record.start_weight is not None:
-            self._in_flight[record.start_weight] -= 1
-            if not self._in_flight[record.start_weight]:
-                del self._in_flight[record.start_weight]
+        batch = self._batches[record.admission_id]
+        del batch[group_id]
+        if not batch:
+            del self._batches[record.admission_id]
+        _count_down(self._in_flight, record.start_weight)
+        _count_down(self._stamps, record.stamp)
         return record
 
     def _refuse_owned(self, group_id: str) -> None:
@@ -226,3 +239,11 @@ class Ledger:
             raise InvariantError(
                 f"group {group_id!r} is already in the ledger; an occurrence has one owner"
             )
+
+
+def _count_down(counter: Counter[int], key: int | None) -> None:
+    """One less of `key`, which goes with the last; None was never counted."""
+    if key is not None:
+        counter[key] -= 1
+        if not counter[key]:
+            del counter[key]

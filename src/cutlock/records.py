@@ -1,12 +1,14 @@
 """Plain records that the parts of the runtime exchange and that a bundle holds on disk.
 
 All are immutable, strict on reading, and made of strings, numbers and other records, so
-that a bundle needs no unpickling.
+that a bundle needs no unpickling. Those of which there are many hold nothing that could lead
+back to them (`gc=False`), so that the garbage collector need not look at them.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 from typing import Any
 
@@ -24,7 +26,7 @@ __all__ = [
 ]
 
 
-class Occurrence(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
+class Occurrence(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True, gc=False):
     """One prompt in one epoch: the unit that has exactly one owner (promise P2)."""
 
     epoch: int
@@ -48,7 +50,7 @@ class Phase(enum.StrEnum):
     ADMITTED = "ADMITTED"
 
 
-class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Owner of one occurrence between the loader (or the spare pool) and the buffer."""
 
     group_id: str
@@ -64,7 +66,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Trainer version at admission."""
 
 
-class IndexEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class IndexEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """One finished group: which rows of the plane belong to it."""
 
     group_id: str
@@ -90,7 +92,7 @@ class LoaderState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """State of the wrapped loader within the epoch; None at the start of an epoch."""
 
 
-class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """Everything that a checkpoint reads inside its exclusive window, of one instant."""
 
     step: int
@@ -108,7 +110,7 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dropped: int
     """Occurrences dropped for good so far."""
 
-    @property
+    @functools.cached_property
     def cut_id(self) -> str:
         """sha256 over all of it; carried by every artifact of the bundle."""
         return digest_of(self)

@@ -25,6 +25,7 @@ class SparePool:
     def __init__(self, barrier: Barrier) -> None:
         self._barrier = barrier
         self._spares: deque[Occurrence] = deque()
+        self._keys: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._spares)
@@ -32,19 +33,22 @@ class SparePool:
     def fill(self, slot: Slot, batch: Sequence[Occurrence]) -> None:
         """Add a batch, in the slot that took it from the loader."""
         self._barrier.require_slot(slot)
-        held = {spare.key for spare in self._spares}
+        keys: set[str] = set()
         for spare in batch:
-            if spare.key in held:
+            if spare.key in self._keys or spare.key in keys:
                 raise InvariantError(
                     f"{spare.key!r} is already a spare; an occurrence has one owner"
                 )
-            held.add(spare.key)
+            keys.add(spare.key)
         self._spares.extend(batch)
+        self._keys |= keys
 
     def take(self, slot: Slot, count: int = 1) -> list[Occurrence]:
         """Remove up to `count` spares, oldest first, in the slot that gives them an owner."""
         self._barrier.require_slot(slot)
-        return [self._spares.popleft() for _ in range(min(count, len(self._spares)))]
+        taken = [self._spares.popleft() for _ in range(min(count, len(self._spares)))]
+        self._keys.difference_update(spare.key for spare in taken)
+        return taken
 
     def snapshot(self, cut: Cut) -> tuple[Occurrence, ...]:
         """The spares, in order."""

@@ -28,8 +28,8 @@ class Choice:
         return groups - shortfall
 
     def select(self, view: GroupView, version: int, need: int) -> list[str]:
-        ready = view.ready_with_stamp(version)
-        return [entry.group_id for entry in ready[:need]] if len(ready) >= need else []
+        ready = [entry.group_id for entry in view.ready_with_stamp(version)]
+        return ready[:need] if len(ready) >= need else []
 
     def evict(self, view: GroupView, version: int) -> list[str]:
         return []

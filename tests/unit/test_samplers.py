@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -67,6 +67,9 @@ class View:
 
     def ready_with_weight(self, start_weight: int) -> Sequence[IndexEntry]:
         return [entry for entry in self.entries if entry.start_weight == start_weight]
+
+    def ready_stamps(self) -> Sequence[int]:
+        return sorted({entry.stamp for entry in self.entries if entry.stamp is not None})
 
     def ready_weights(self) -> Sequence[int]:
         return sorted({entry.start_weight for entry in self.entries})
@@ -292,15 +295,55 @@ class TestSelect:
 
 EVICT = [
     # name, window, version, view, evicted
-    ("windowed", 1, 5, weights(3, 4, 5, 2), [0, 3]),
+    ("windowed", 1, 5, weights(3, 4, 5, 2), [3, 0]),
     ("windowed", 0, 5, weights(4, 5), [0]),
     ("windowed", 2, 5, weights(3, 2), [1]),
     ("ready_first", 0, 5, weights(0, 5), []),
-    ("weight_fifo", 1, 5, weights(3, 4, 5, 2), [0, 3]),
+    ("weight_fifo", 1, 5, weights(3, 4, 5, 2), [3, 0]),
     ("weight_fifo", 0, 5, weights(4, 5), [0]),
-    ("in_order", 1, 5, stamps(4, 5, 6, 3), [0, 3]),
+    ("in_order", 1, 5, stamps(4, 5, 6, 3), [3, 0]),
     ("in_order", 0, 5, stamps(5, 4), [1]),
 ]
+
+
+class Looks(View):
+    """Counts the groups that are looked at."""
+
+    def __init__(self, ready: Sequence[IndexEntry]) -> None:
+        super().__init__(ready)
+        self.looks = 0
+
+    def ready(self) -> Collection[IndexEntry]:
+        return self._counted(super().ready())
+
+    def ready_with_stamp(self, stamp: int) -> Collection[IndexEntry]:
+        return self._counted(super().ready_with_stamp(stamp))
+
+    def ready_with_weight(self, start_weight: int) -> Collection[IndexEntry]:
+        return self._counted(super().ready_with_weight(start_weight))
+
+    def _counted(self, entries: Sequence[IndexEntry]) -> Collection[IndexEntry]:
+        looks = self
+
+        class Counted(list[IndexEntry]):
+            def __iter__(self) -> Iterator[IndexEntry]:
+                for entry in super().__iter__():
+                    looks.looks += 1
+                    yield entry
+
+        return Counted(entries)
+
+
+@pytest.mark.parametrize("order", ["insertion", "freshest"])
+@pytest.mark.parametrize("name", SAMPLER_NAMES)
+def test_a_choice_looks_at_no_more_groups_than_it_takes(name: str, order: str) -> None:
+    options = {"order": order} if name == "windowed" else {}
+    tested = build_sampler(parse_sampler({"name": name, "window": 3, **options}), Barrier())
+    view = Looks([finished(n, start_weight=5 - n % 3, stamp=5 + n % 3) for n in range(90)])
+    assert not tested.evict(view, 5)
+    assert tested.need(5, 4, 0, view) == 4
+    assert len(tested.select(view, 5, 4)) == 4
+    assert view.looks == 4
 
 
 class TestEvict:

@@ -6,13 +6,16 @@ forgets what was not synced, or fails at a chosen operation.
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -29,6 +32,7 @@ __all__ = [
     "Tree",
     "bounded",
     "digest_file",
+    "digest_files",
     "make_durable_directory",
     "remove_tree",
     "saving",
@@ -37,6 +41,13 @@ __all__ = [
 
 CHUNK = 1024 * 1024
 """Bytes read at once while hashing."""
+
+_HASHERS = min(8, os.cpu_count() or 1)
+"""Files that are hashed at the same time: hashing keeps a core busy, and holds no lock."""
+
+_SYNC_FILE_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)
+_WRITE = 2
+"""SYNC_FILE_RANGE_WRITE of Linux: write back what is dirty, wait for nothing."""
 
 
 class Kind(enum.Enum):
@@ -79,6 +90,13 @@ class FileSystem(Protocol):
 
     def read_chunks(self, path: Path) -> Iterator[bytes]:
         """The content of a file in pieces of `CHUNK` bytes; refuses a link or special file."""
+        ...
+
+    def begin_sync(self, path: Path) -> None:
+        """Have the file's bytes written in the background, if the system can; promises nothing.
+
+        A `sync_file` that follows waits for less.
+        """
         ...
 
     def sync_file(self, path: Path) -> None:
@@ -139,6 +157,14 @@ class RealFileSystem:
             while chunk := file.read(CHUNK):
                 yield chunk
 
+    def begin_sync(self, path: Path) -> None:
+        """`sync_file_range` of Linux; nothing elsewhere."""
+        if _SYNC_FILE_RANGE is None:
+            return
+        # What comes of it does not matter: whoever needs the bytes on disk syncs them.
+        with suppress(OSError), _opened(path, os.O_RDONLY | os.O_NOFOLLOW) as descriptor:
+            _SYNC_FILE_RANGE(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _WRITE)
+
     def sync_file(self, path: Path) -> None:
         """`fsync` of the file, whoever wrote it."""
         _sync(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -170,9 +196,15 @@ def _kind_of(entry: os.DirEntry[str]) -> Kind:
 
 
 def _sync(path: Path, flags: int) -> None:
+    with _opened(path, flags) as descriptor:
+        os.fsync(descriptor)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -225,6 +257,25 @@ def digest_file(fs: FileSystem, path: Path, limit: int | None = None) -> tuple[i
         size += len(chunk)
         digest.update(chunk)
     return size, digest.hexdigest()
+
+
+def digest_files(
+    fs: FileSystem, files: Iterable[tuple[Path, int | None]]
+) -> Generator[tuple[int, str], None, None]:
+    """`digest_file` of each path with its limit, in their order, several at the same time.
+
+    What a file raises is raised when its turn comes. Context variables are those of the caller,
+    as in `asyncio.to_thread`.
+    """
+    pool = ThreadPoolExecutor(_HASHERS, thread_name_prefix="digest")
+    try:
+        hashed = [
+            pool.submit(copy_context().run, digest_file, fs, path, limit) for path, limit in files
+        ]
+        for each in hashed:
+            yield each.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def make_durable_directory(fs: FileSystem, path: Path) -> None:

@@ -6,10 +6,11 @@ Source: spec action `VerifyBundle`; design, sections 9 and 10, promise P6.
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from pathlib import Path
 
 from cutlock.bundle.artifacts import DATA_PLANE, MANIFEST, required
-from cutlock.bundle.files import REAL, FileSystem, Kind, bounded, digest_file, walk
+from cutlock.bundle.files import REAL, FileSystem, Kind, bounded, digest_files, walk
 from cutlock.bundle.manifest import LONGEST, FileRecord, Manifest, decode_manifest
 from cutlock.bundle.names import Place, parse_name
 from cutlock.bundle.strict import corrupt
@@ -129,12 +130,14 @@ def verify(path: Path, fs: FileSystem = REAL) -> VerifiedBundle:
     for name in required(rows=DATA_PLANE in bundle):
         if name not in bundle:
             raise corrupt(path, name, "is required, and not in the manifest")
-    for record in manifest.files:
-        try:
-            size, sha256 = digest_file(fs, path / record.name, limit=record.size)
-        except OSError as error:
-            raise corrupt(path, record.name, f"cannot be read: {error}") from error
-        _compare(path, record, size, sha256)
+    digests = digest_files(fs, ((path / file.name, file.size) for file in manifest.files))
+    with closing(digests):
+        for record in manifest.files:
+            try:
+                size, sha256 = next(digests)
+            except OSError as error:
+                raise corrupt(path, record.name, f"cannot be read: {error}") from error
+            _compare(path, record, size, sha256)
     return bundle
 
 

@@ -27,7 +27,7 @@ from cutlock.bundle.files import (
     REAL,
     FileSystem,
     Kind,
-    digest_file,
+    digest_files,
     make_durable_directory,
     remove_tree,
     saving,
@@ -152,7 +152,7 @@ class BundleWriter:
         """
         with self._stage("digest_parts", _State.OPEN, _State.OPEN):
             names = [name for name in walk(self._fs, self.path).files if is_part(name)]
-            self._parts = {name: self._record(name) for name in names}
+            self._parts = {record.name: record for record in self._records(names)}
         return {name: record.sha256 for name, record in self._parts.items()}
 
     def seal(self, cut_id: str, *, rows: bool, parts: Iterable[str] = ()) -> Manifest:
@@ -289,9 +289,10 @@ class BundleWriter:
         for name in tree.directories:
             if not any(file.startswith(f"{name}/") for file in tree.files):
                 raise self._refuse(name, "is an empty directory, which a manifest cannot list")
-        records = []
+        read = self._records(name for name in tree.files if name not in self._parts)
+        found = self._parts | {record.name: record for record in read}
+        records = [found[name] for name in tree.files]
         for name in tree.files:
-            records.append(self._parts.get(name) or self._record(name))
             fs.sync_file(self.path / name)
         for name in (*required(rows=rows), *parts):
             sizes = [r.size for r in records if r.name == name or r.name.startswith(f"{name}/")]
@@ -305,8 +306,13 @@ class BundleWriter:
         fs.sync_directory(self.path)
         return tuple(records)
 
-    def _record(self, name: str) -> FileRecord:
-        return FileRecord(name, *digest_file(self._fs, self.path / name))
+    def _records(self, names: Iterable[str]) -> list[FileRecord]:
+        """Size and digest of files, which are on their way to the disk meanwhile."""
+        names = list(names)
+        for name in names:
+            self._fs.begin_sync(self.path / name)
+        digests = digest_files(self._fs, ((self.path / name, None) for name in names))
+        return [FileRecord(name, *digest) for name, digest in zip(names, digests, strict=True)]
 
     def _require_unrivalled(self) -> None:
         if not self._holds_what_was_sealed():

@@ -12,7 +12,8 @@ Source: spec action `CommitAdmission`; design, section 6.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -28,6 +29,8 @@ __all__ = [
     "Sampler",
     "TrainerVersion",
     "TransactionalAdmissionSampler",
+    "exactly",
+    "older_than",
 ]
 
 
@@ -77,18 +80,26 @@ class Admission(msgspec.Struct, frozen=True):
 
 
 class GroupView(Protocol):
-    """What a sampler may look at when it chooses groups; counts are of the same instant."""
+    """What a sampler may look at when it chooses groups; counts are of the same instant.
 
-    def ready(self) -> Sequence[IndexEntry]:
+    Nothing of it is a copy: it costs the same however many groups there are, and must not be
+    kept after the choice.
+    """
+
+    def ready(self) -> Collection[IndexEntry]:
         """Finished groups in the order of their commits."""
         ...
 
-    def ready_with_stamp(self, stamp: int) -> Sequence[IndexEntry]:
+    def ready_with_stamp(self, stamp: int) -> Collection[IndexEntry]:
         """Finished groups of one stamp in the order of their commits."""
         ...
 
-    def ready_with_weight(self, start_weight: int) -> Sequence[IndexEntry]:
+    def ready_with_weight(self, start_weight: int) -> Collection[IndexEntry]:
         """Finished groups of one start weight in the order of their commits."""
+        ...
+
+    def ready_stamps(self) -> Sequence[int]:
+        """Stamps that some finished group has, ascending."""
         ...
 
     def ready_weights(self) -> Sequence[int]:
@@ -236,3 +247,15 @@ class GatedSampler:
     def substitute_weight(self, lost_start_weight: int, version: int) -> int:
         """The lost group's, so that the substitute takes its place exactly."""
         return lost_start_weight
+
+
+def exactly(need: int, entries: Iterable[IndexEntry]) -> list[str]:
+    """Ids of the first `need` entries; none if there are fewer. Looks no further than it must."""
+    chosen = [entry.group_id for entry in islice(entries, need)]
+    return chosen if len(chosen) == need else []
+
+
+def older_than(view: GroupView, start_weight: int) -> list[str]:
+    """Ids of finished groups of older start weights, the oldest first."""
+    older = takewhile(lambda weight: weight < start_weight, view.ready_weights())
+    return [e.group_id for weight in older for e in view.ready_with_weight(weight)]

@@ -104,7 +104,7 @@ async def admit_split(
     """
     await sampler.wait_until_admissible(version)
     await opened()
-    async with barrier.mutation("admission") as slot:
+    async with barrier.mutation("admission", spans=False) as slot:
         return commit(slot, sampler.commit_admission(slot, version.value))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cutlock.samplers.base import GatedSampler, GroupView
+from itertools import takewhile
+
+from cutlock.samplers.base import GatedSampler, GroupView, exactly
 
 __all__ = ["InOrderSampler"]
 
@@ -17,9 +19,9 @@ class InOrderSampler(GatedSampler):
 
     def select(self, view: GroupView, version: int, need: int) -> list[str]:
         """The groups of stamp `version`, once all of them are finished."""
-        ready = view.ready_with_stamp(version)
-        return [entry.group_id for entry in ready[:need]] if len(ready) >= need else []
+        return exactly(need, view.ready_with_stamp(version))
 
     def evict(self, view: GroupView, version: int) -> list[str]:
-        """Groups stamped for a step that is past."""
-        return [e.group_id for e in view.ready() if e.stamp is not None and e.stamp < version]
+        """Groups stamped for a step that is past, the oldest first."""
+        past = takewhile(lambda stamp: stamp < version, view.ready_stamps())
+        return [e.group_id for stamp in past for e in view.ready_with_stamp(stamp)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutlock.samplers.base import GatedSampler, GroupView
+from cutlock.samplers.base import GatedSampler, GroupView, exactly
 
 __all__ = ["ReadyFirstSampler"]
 
@@ -14,5 +14,4 @@ class ReadyFirstSampler(GatedSampler):
 
     def select(self, view: GroupView, version: int, need: int) -> list[str]:
         """The `need` groups that were finished first."""
-        ready = [e for e in view.ready() if e.start_weight <= version]
-        return [entry.group_id for entry in ready[:need]] if len(ready) >= need else []
+        return exactly(need, (e for e in view.ready() if e.start_weight <= version))

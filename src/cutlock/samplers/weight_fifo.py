@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cutlock.samplers.base import GatedSampler, GroupView
+from bisect import bisect_left
+
+from cutlock.samplers.base import GatedSampler, GroupView, exactly, older_than
 
 __all__ = ["WeightFifoSampler"]
 
@@ -19,8 +21,10 @@ class WeightFifoSampler(GatedSampler):
 
     def _oldest(self, version: int, view: GroupView) -> tuple[int, int]:
         """(oldest start weight, live groups of it); (version, 0) if nothing is live."""
-        in_flight = view.in_flight_weights()
-        weights = [w for w in {*in_flight, *view.ready_weights()} if w >= version - self.window]
+        in_flight, ready = view.in_flight_weights(), view.ready_weights()
+        first = bisect_left(ready, version - self.window)
+        weights = [w for w in in_flight if w >= version - self.window]
+        weights += ready[first : first + 1]
         if not weights:
             return version, 0
         oldest = min(weights)
@@ -39,12 +43,11 @@ class WeightFifoSampler(GatedSampler):
     def select(self, view: GroupView, version: int, need: int) -> list[str]:
         """`need` groups of the oldest weight, in the order of their commits."""
         oldest, _ = self._oldest(version, view)
-        ready = view.ready_with_weight(oldest)
-        return [entry.group_id for entry in ready[:need]] if len(ready) >= need else []
+        return exactly(need, view.ready_with_weight(oldest))
 
     def evict(self, view: GroupView, version: int) -> list[str]:
-        """Finished groups older than the window."""
-        return [e.group_id for e in view.ready() if e.start_weight < version - self.window]
+        """Finished groups older than the window, the oldest first."""
+        return older_than(view, version - self.window)
 
     def credits_shortfall(self) -> bool:
         """No: the size of a step follows from what is left of its weight."""

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from cutlock.barrier import Barrier, Slot
-from cutlock.samplers.base import Admission, GatedSampler, GroupView, TrainerVersion
+from cutlock.records import IndexEntry
+from cutlock.samplers.base import (
+    Admission,
+    GatedSampler,
+    GroupView,
+    TrainerVersion,
+    exactly,
+    older_than,
+)
 
 __all__ = ["WindowedSampler"]
 
@@ -50,16 +59,15 @@ class WindowedSampler(GatedSampler):
     def select(self, view: GroupView, version: int, need: int) -> list[str]:
         """`need` groups in the window, in the configured order."""
         oldest = version - self.window
-        ready = [e for e in view.ready() if oldest <= e.start_weight <= version]
-        if len(ready) < need:
-            return []
+        ready: Iterable[IndexEntry] = view.ready()
         if self.order == "freshest":
-            ready.sort(key=lambda e: -e.start_weight)
-        return [entry.group_id for entry in ready[:need]]
+            weights = reversed(view.ready_weights())
+            ready = (e for weight in weights for e in view.ready_with_weight(weight))
+        return exactly(need, (e for e in ready if oldest <= e.start_weight <= version))
 
     def evict(self, view: GroupView, version: int) -> list[str]:
-        """Finished groups older than the window."""
-        return [e.group_id for e in view.ready() if e.start_weight < version - self.window]
+        """Finished groups older than the window, the oldest first."""
+        return older_than(view, version - self.window)
 
     def stale_in_flight(self, start_weight: int, version: int) -> bool:
         """Whether the group would be evicted as soon as it is finished."""
