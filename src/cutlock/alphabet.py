@@ -56,6 +56,8 @@ class Action(enum.StrEnum):
     READ_SPARE_POOL = "ReadSparePool"
     READ_INDEX = "ReadIndex"
     READ_LEDGER = "ReadLedger"
+    TAKE_CUT = "TakeCut"
+    COPY_POLICY = "CopyPolicy"
     SAVE_PLANE = "SavePlane"
     CLOSE_CUT = "CloseCut"
     WRITE_POLICY = "WritePolicy"
@@ -118,6 +120,8 @@ ARGUMENTS: dict[Action, tuple[str, ...]] = {
     Action.READ_SPARE_POOL: ("groups",),
     Action.READ_INDEX: ("groups",),
     Action.READ_LEDGER: ("groups",),
+    Action.TAKE_CUT: ("step", "cursor", "epoch", "position", "spares", "index", "ledger"),
+    Action.COPY_POLICY: ("step",),
     Action.SAVE_PLANE: ("rows",),
     Action.CLOSE_CUT: ("step",),
     Action.WRITE_POLICY: ("step",),

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from cutlock import __version__
 from cutlock.audit import Audit, audit_run
+from cutlock.bench import bench
 from cutlock.bundle.artifacts import ARTIFACTS, MANIFEST
 from cutlock.bundle.names import parse_name
 from cutlock.bundle.publication import DebrisKind, Scan, latest, scan
@@ -193,8 +194,8 @@ def resume(
 def demo(samplers: str, out: Path | None, config_path: Path, json_path: Path | None) -> None:
     """Train, kill the controller three times, resume each time, and audit the result.
 
-    Real Ray, TransferQueue and torch. The kills are SIGKILLs: inside the exclusive window
-    of a save, between its snapshot and its publication, and in the middle of a commit.
+    Real Ray, TransferQueue and torch. The kills are SIGKILLs: between the cut of a save
+    and its rows, between its rows and its publication, and in the middle of a commit.
     """
     names = SAMPLER_NAMES if samplers == "all" else (samplers,)
     root = out or Path(tempfile.mkdtemp(prefix="cutlock-demo-"))
@@ -269,7 +270,7 @@ def inspect(bundle: Path, json_path: Path | None) -> None:
         )
 
 
-for command in (check, mutants, replay, paths, validate_runs, doctor):
+for command in (check, mutants, replay, paths, validate_runs, doctor, bench):
     main.add_command(command)
 
 

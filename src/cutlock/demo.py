@@ -27,7 +27,7 @@ __all__ = ["DEMO_CONFIG", "DEMO_KILLS", "DemoReport", "Start", "run_demo"]
 DEMO_CONFIG = Path(__file__).parent / "configs" / "demo.toml"
 
 DEMO_KILLS = ("SavePlane:3", "PublishBundle:2", "CommitGroup:30")
-"""Inside the exclusive window; between snapshot and publication; between put and commit."""
+"""Between the cut and its rows; between rows and publication; between put and commit."""
 
 _LIMIT_S = 240.0
 

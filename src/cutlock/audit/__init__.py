@@ -228,7 +228,7 @@ def _unsaved(history: History) -> Iterator[str]:
         match event.action:
             case Action.TRAIN_STEP:
                 since_cut.append(event)
-            case Action.OPEN_CUT:
+            case Action.OPEN_CUT | Action.TAKE_CUT:
                 unsaved, since_cut = unsaved + since_cut, []
             case Action.PUBLISH_BUNDLE:
                 unsaved = []
@@ -245,6 +245,9 @@ def _windows(history: History) -> Iterator[Window]:
                     asked = event.t
                 case Action.OPEN_CUT:
                     opened = event.t
+                case Action.TAKE_CUT:
+                    # Entered and left in one step, with nothing in between.
+                    opened = closed = event.t
                 case Action.CLOSE_CUT:
                     closed = event.t
                 case Action.PUBLISH_BUNDLE:

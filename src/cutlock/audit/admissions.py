@@ -56,6 +56,7 @@ class Admissions(Check):
             Action.RAISE_VERSION: self._raise_version,
             Action.READ_CURSOR: lambda a: self._same("cursor", a.cursor, self.cursor),
             Action.READ_LOADER: self._read_loader,
+            Action.TAKE_CUT: self._take_cut,
             Action.RESTORE_CURSOR: lambda a: self._same("cursor", a.cursor, self.cursor),
         }
 
@@ -113,6 +114,10 @@ class Admissions(Check):
 
     def _raise_version(self, args: Any) -> None:
         self._version = args.version
+
+    def _take_cut(self, args: Any) -> None:
+        self._same("cursor", args.cursor, self.cursor)
+        self._read_loader(args)
 
     def _read_loader(self, args: Any) -> None:
         self._same("(epoch, position)", (args.epoch, args.position), self.loader)

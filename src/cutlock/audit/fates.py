@@ -82,6 +82,7 @@ class Fates(Check):
             Action.READ_SPARE_POOL: lambda a: self._read(a.groups, Fate.POOL),
             Action.READ_INDEX: lambda a: self._read(a.groups, Fate.BUFFER),
             Action.READ_LEDGER: lambda a: self._read(a.groups, *_LEDGER),
+            Action.TAKE_CUT: self._take_cut,
             Action.RESTORE_INDEX: lambda a: self._restore(a.groups, Fate.BUFFER),
             Action.RESTORE_SPARE_POOL: lambda a: self._restore(a.groups, Fate.POOL),
             Action.RESTORE_LEDGER: lambda a: self._restore(a.groups, *_LEDGER),
@@ -165,6 +166,11 @@ class Fates(Check):
                 f"are {len(owned)}: only in the cut {sorted(set(groups) - owned)[:4]}, not in "
                 f"it {sorted(owned - set(groups))[:4]}"
             )
+
+    def _take_cut(self, args: Any) -> None:
+        self._read(args.spares, Fate.POOL)
+        self._read(args.index, Fate.BUFFER)
+        self._read(args.ledger, *_LEDGER)
 
     def _restore(self, groups: Iterable[str], *owners: Fate) -> None:
         for group in groups:

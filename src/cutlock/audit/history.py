@@ -17,10 +17,13 @@ from cutlock.alphabet import ARGUMENTS, Action
 from cutlock.errors import AuditError
 from cutlock.events import read_log
 
-__all__ = ["COMPLETE", "Event", "History", "LastBundle", "read_history"]
+__all__ = ["COMPLETE", "CUTS", "Event", "History", "LastBundle", "read_history"]
 
 COMPLETE = frozenset({"exhausted", "max_steps"})
 """Reasons of an end that is not a failure."""
+
+CUTS = frozenset({Action.OPEN_CUT, Action.TAKE_CUT})
+"""Records with which the past of a bundle ends: of a full window, and of a narrow cut."""
 
 _KINDS: dict[str, Any] = {
     "bundle": str,
@@ -28,8 +31,11 @@ _KINDS: dict[str, Any] = {
     "error": str,
     "group": str,
     "groups": list[str],
+    "index": list[str],
+    "ledger": list[str],
     "reason": str,
     "sampler": str,
+    "spares": list[str],
     "stamp": int | None,
     "substitute": str,
 }
@@ -137,7 +143,7 @@ class History:
         if not 0 < length <= len(records):
             return None
         event = records[length - 1]
-        return int(event.args.step) if event.action is Action.OPEN_CUT else None
+        return int(event.args.step) if event.action in CUTS else None
 
     def last_bundle(self) -> LastBundle | None:
         """The bundle that the newest start has published, or else was resumed from.

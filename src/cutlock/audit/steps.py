@@ -37,7 +37,9 @@ class Steps(Check):
             Action.CLEAR_ROWS: self._clear,
             Action.RAISE_VERSION: self._raise_version,
             Action.SYNC_WEIGHTS: self._sync,
-            Action.REQUEST_CUT: self._request_cut,
+            Action.REQUEST_CUT: self._between_steps,
+            Action.TAKE_CUT: self._between_steps,
+            Action.COPY_POLICY: self._between_steps,
             Action.VERIFY_BUNDLE: self._verify,
         }
 
@@ -120,7 +122,7 @@ class Steps(Check):
         self._require(self._synced != args.version, f"version {args.version} is synced twice")
         self._synced = args.version
 
-    def _request_cut(self, args: Any) -> None:
+    def _between_steps(self, args: Any) -> None:
         self._same("step", args.step, self.step)
         self._same("the stage of the open step", self._stage, None)
 

@@ -47,6 +47,10 @@ class CheckpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     every: Positive = 5
     """Training steps between saves; the last step is always saved."""
+    cut: Literal["narrow", "full"] = "narrow"
+    """`narrow`: nothing waits but for one step in memory and the copy of the trainer; all files
+    are written while the run goes on. `full`: rows are written in a window in which nothing
+    moves, the other files while the trainer waits. The same promises either way."""
     keep: Positive = 3
     """Bundles to keep."""
     rows: bool = True
@@ -78,6 +82,8 @@ class PlaneConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest time of one call, a snapshot included, of connecting, and of starting."""
     unit_limit_s: Seconds = 60.0
     """For so long a storage unit may owe answers and give none; snapshots do not count."""
+    snapshot: Literal["aside", "request"] = "aside"
+    """Whether storage units write their rows beside their requests, or as one of them."""
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

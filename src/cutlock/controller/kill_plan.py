@@ -25,8 +25,6 @@ NEVER_ANNOUNCED = frozenset(
         Action.SUBSTITUTE_GROUP,
         Action.FAIL_SAVE,
         Action.STORE_ROW,
-        Action.SAVE_UNIT,
-        Action.FLUSH_DEFERRED,
         Action.VERIFY_BUNDLE,
         Action.LOAD_PLANE,
         Action.CONNECT_PLANE,

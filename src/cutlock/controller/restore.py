@@ -36,11 +36,13 @@ from cutlock.errors import (
     InventoryError,
     MisuseError,
     RestoreError,
+    RowsMissingError,
 )
 from cutlock.plane.base import READABLE_VERSIONS, BootstrapPlane, DataPlane, PlaneInfo
+from cutlock.plane.pinning import PinningPlane
 from cutlock.records import Phase, Snapshot
 from cutlock.samplers import is_restorable
-from cutlock.workers.base import PromptSet
+from cutlock.workers.base import DERIVED_FIELDS, GENERATED_FIELDS, PromptSet
 
 __all__ = [
     "PlaneConnected",
@@ -110,6 +112,11 @@ class ResumePlan(_Stage):
         return self.bundle / DATA_PLANE if self.snapshot.index else None
 
     @property
+    def row_keys(self) -> set[str]:
+        """Keys of the rows of the index."""
+        return {key for entry in self.snapshot.index for key in entry.row_keys}
+
+    @property
     def finished(self) -> bool:
         """Whether nothing is left to train: no launch is needed to find that out."""
         cut, budget = self.snapshot, self.config.max_steps
@@ -135,7 +142,7 @@ class PlaneConnected(_Stage):
     """The connect-only client of a store that was restored before it connected."""
 
     ready: PlaneReady
-    plane: DataPlane
+    plane: PinningPlane
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,7 +292,8 @@ async def load_plane(plan: ResumePlan | None, bootstrap: BootstrapPlane) -> Plan
     if plan is None or plan.plane_directory is None:
         await bootstrap.require_untouched()
     else:
-        await bootstrap.load(plan.plane_directory)
+        # Others were put while the rows of a narrow cut were written.
+        await bootstrap.load(plan.plane_directory, keep=plan.row_keys)
     return PlaneReady(_TOKEN, plan)
 
 
@@ -294,25 +302,33 @@ async def connect_plane(
 ) -> PlaneConnected:
     """Make the controller's own client, and show that the store holds exactly the index.
 
-    Rows that the index does not own are of a save that a later rule allows to overlap
-    writers; they are cleared before the comparison.
-
     Raises:
-        InventoryError: a row of the index is not in the store.
+        InventoryError: a row of the index is not in the store or has no data, or another row is
+            there.
     """
     require_stage(ready, PlaneReady, "connect_plane")
-    plane = await connect()
-    indexed: set[str] = set()
-    if ready.plan is not None:
-        indexed = {key for entry in ready.plan.snapshot.index for key in entry.row_keys}
+    plane = PinningPlane(await connect(), DERIVED_FIELDS)
+    indexed = set() if ready.plan is None else ready.plan.row_keys
     listed = set(await plane.list_keys())
     if missing := indexed - listed:
         raise InventoryError(
             f"{len(missing)} of {len(indexed)} rows of the index are not in the restored "
             f"plane, e.g. {sorted(missing)[:4]}; resume with --without-rows"
         )
-    if unowned := sorted(listed - indexed):
-        await plane.clear(unowned)
+    if strangers := sorted(listed - indexed):
+        raise InventoryError(
+            f"the plane holds {len(strangers)} rows that the index does not own, e.g. "
+            f"{strangers[:4]}; somebody uses it: give the run a store of its own, and resume"
+        )
+    if indexed:
+        # All fields of a row come in one put, so that the smallest one tells of all.
+        try:
+            await plane.get(sorted(indexed), GENERATED_FIELDS[-1:])
+        except RowsMissingError as error:
+            raise InventoryError(
+                f"rows of the index have no data in the restored plane ({error}); resume with "
+                "--without-rows"
+            ) from error
     return PlaneConnected(_TOKEN, ready, plane)
 
 

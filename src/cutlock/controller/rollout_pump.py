@@ -45,6 +45,7 @@ class RolloutPump:
         self._state = state
         self._generator = generator
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._group_of: dict[asyncio.Task[None], str] = {}
         self._generating: set[str] = set()
         self._excused: Counter[str] = Counter()
         """Tries by group that ended with their worker, which is not the group's fault."""
@@ -117,7 +118,7 @@ class RolloutPump:
     async def _drain_pool(self) -> int:
         state = self._state
         await state.stops.reach(Action.DRAIN_SPARE_POOL)
-        async with state.barrier.mutation("spare_drain") as slot:
+        async with state.barrier.mutation("spare_drain", spans=False) as slot:
             spares = state.pool.take(slot, state.config.prompts_per_step)
             admission_id = state.ledger.reserve(slot, spares)
             state.events.record(
@@ -195,7 +196,7 @@ class RolloutPump:
         return (
             stamp < state.next_selection
             or bool(state.buffer.ready_with_stamp(stamp))
-            or any(record.stamp == stamp for record in state.ledger.admitted())
+            or stamp in state.ledger.stamps
         )
 
     def _credit(self, slot: Slot, dispatch_index: int, count: int = 1) -> None:
@@ -210,19 +211,19 @@ class RolloutPump:
             raise InvariantError(f"group {record.group_id!r} launched before the pump runs")
         task = self._group.create_task(self._rollout(record), name=f"rollout {record.group_id}")
         self._tasks[record.group_id] = task
+        self._group_of[task] = record.group_id
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Give back the place of a rollout without a commit, one that never began included."""
-        lost = [group_id for group_id, other in self._tasks.items() if other is task]
-        for group_id in lost:
+        if (group_id := self._group_of.get(task)) is not None:
             self._land(group_id)
             self._state.permits.release()
         self._state.changed.notify()
 
     def _land(self, group_id: str) -> None:
         """Note that a group is in flight no more; if it is finished, it keeps its place."""
-        del self._tasks[group_id]
+        del self._group_of[self._tasks.pop(group_id)]
         self._excused.pop(group_id, None)
 
     async def _rollout(self, record: LedgerRecord) -> None:
@@ -238,7 +239,7 @@ class RolloutPump:
         try:
             async with self._in_flight:
                 fields = await self._generate(record, attempt)
-            async with state.barrier.mutation("group_commit") as slot:
+            async with state.barrier.mutation("group_commit", spans=False) as slot:
                 await state.buffer.commit(slot, group_id, fields, end_weight=state.version.value)
                 state.commits += 1
                 self._land(group_id)
@@ -290,7 +291,7 @@ class RolloutPump:
         state = self._state
         group_id = record.group_id
         await state.stops.reach(Action.DROP_GROUP, group=group_id)
-        async with state.barrier.mutation("drop") as slot:
+        async with state.barrier.mutation("drop", spans=False) as slot:
             budget = state.config.failures.drop_budget
             if state.dropped >= budget:
                 raise DropBudgetError(
@@ -309,7 +310,9 @@ class RolloutPump:
                 state.events.record(
                     Action.SUBSTITUTE_GROUP, group=group_id, substitute=substitute.group_id
                 )
-                self._tasks[substitute.group_id] = self._tasks.pop(group_id)
+                task = self._tasks.pop(group_id)
+                self._tasks[substitute.group_id] = task
+                self._group_of[task] = substitute.group_id
                 return substitute
             state.ledger.discard(slot, group_id)
             if state.sampler.credits_shortfall():
@@ -329,20 +332,23 @@ class RolloutPump:
 
     def first_stale(self, version: int) -> str | None:
         """The rollout that `abort_stale` would abort next."""
-        if not self._generating:
-            return None
         state = self._state
+        stale = {
+            weight
+            for weight in state.ledger.in_flight_weights
+            if state.sampler.stale_in_flight(weight, version)
+        }
+        if not stale:
+            return None
         for record in state.ledger.admitted():
-            if record.group_id in self._generating and state.sampler.stale_in_flight(
-                record.start_weight or 0, version
-            ):
+            if record.group_id in self._generating and record.start_weight in stale:
                 return record.group_id
         return None
 
     async def _abort(self, group_id: str, version: int) -> None:
         state = self._state
         await state.stops.reach(Action.ABORT_STALE, group=group_id)
-        async with state.barrier.mutation("stale_abort") as slot:
+        async with state.barrier.mutation("stale_abort", spans=False) as slot:
             # It may have left generation meanwhile, or an earlier one have come to it.
             if self.first_stale(version) != group_id:
                 return

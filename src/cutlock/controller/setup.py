@@ -89,6 +89,7 @@ async def _run(
         config.plane.partition,
         limit_s=config.plane.limit_s,
         unit_limit_s=config.plane.unit_limit_s,
+        snapshot=config.plane.snapshot,
     )
     # Actors take seconds to come up and do not touch the plane by themselves.
     trainer = RayTrainer.start(

@@ -13,7 +13,7 @@ from cutlock.controller.loader import PromptLoader
 from cutlock.errors import InvariantError
 from cutlock.events import Events
 from cutlock.ledger import Ledger
-from cutlock.plane.base import DataPlane
+from cutlock.plane.pinning import PinningPlane
 from cutlock.samplers import AnySampler, TrainerVersion, build_sampler
 from cutlock.spare_pool import Shortfall, SparePool
 from cutlock.stops import NO_STOPS, StopPoints
@@ -92,7 +92,7 @@ class RunState:
     now: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
     barrier: Barrier
-    plane: DataPlane
+    plane: PinningPlane
     sampler: AnySampler
     ledger: Ledger
     buffer: ReplayBuffer
@@ -125,7 +125,7 @@ class RunState:
 def build_state(
     config: RunConfig,
     prompts: PromptSet,
-    plane: DataPlane,
+    plane: PinningPlane,
     events: Events,
     *,
     lineage: str,
@@ -139,7 +139,7 @@ def build_state(
         lineage: prefix of row keys; different for every process of a run.
     """
     capacity = config.capacity()
-    barrier = Barrier(now)
+    barrier = Barrier(now, instant=config.checkpoint.cut == "narrow")
     ledger = Ledger(barrier)
     return RunState(
         config=config,

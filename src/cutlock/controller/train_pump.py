@@ -1,7 +1,7 @@
 """The train pump: evict, select, advantages, train, clear, raise the version, sync, save.
 
-Trainer version and step counters move only in this task, which also runs the save; so they
-cannot move while a save reads them.
+Trainer version and step counters move only in this task, which waits while a save reads them
+and while the trainer is copied.
 
 Source: design, sections 4 and 6.
 """
@@ -59,6 +59,10 @@ class TrainPump:
 
         The start is saved as well, so that there is always a bundle to resume from.
         """
+        async with self._saver:
+            return await self._train()
+
+    async def _train(self) -> str:
         state = self._state
         self.busy = True
         await self._saver.save()
@@ -110,6 +114,9 @@ class TrainPump:
                 self.busy = True
                 await self._saver.save()
                 self.busy = False
+            elif self._saver.start_due:
+                self.waiting_for = "the first bundle"
+                await self._state.changed.wait()
             elif self._stale():
                 # A group may turn stale before its commit, so this is not done once per step.
                 await self._evict()
@@ -173,7 +180,7 @@ class TrainPump:
         """Claim the groups of the next step; None if they are no longer to be selected."""
         state = self._state
         await state.stops.reach(Action.SELECT_GROUPS, step=state.step)
-        async with state.barrier.mutation("select") as slot:
+        async with state.barrier.mutation("select", spans=False) as slot:
             chosen = self._selectable()
             if chosen is None:
                 return None
@@ -188,7 +195,7 @@ class TrainPump:
         state = self._state
         version = state.version.value
         await state.stops.reach(Action.EVICT_GROUPS, version=version)
-        async with state.barrier.mutation("evict") as slot:
+        async with state.barrier.mutation("evict", spans=False) as slot:
             stale = self._stale()
             if self._save_requested or not stale:
                 return
@@ -212,7 +219,7 @@ class TrainPump:
             trained = TrainedStep(step, report, state.version.value - oldest)
             self.history.append(trained)
             self._metrics.write(trained)
-            async with state.barrier.mutation("clear") as slot:
+            async with state.barrier.mutation("clear", spans=False) as slot:
                 await state.buffer.clear_claimed(slot, step)
         await state.stops.reach(Action.RAISE_VERSION, version=step + 1)
         state.step = step + 1

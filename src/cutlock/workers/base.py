@@ -17,6 +17,7 @@ import torch
 from cutlock.records import digest_of
 
 __all__ = [
+    "DERIVED_FIELDS",
     "GENERATED_FIELDS",
     "OPTIMIZER_FILE",
     "POLICY_FILES",
@@ -36,7 +37,10 @@ __all__ = [
 GENERATED_FIELDS = ("prompt", "response", "logprobs", "reward")
 """Fields of a row as a generator makes it."""
 
-TRAINED_FIELDS = (*GENERATED_FIELDS, "advantage")
+DERIVED_FIELDS = ("advantage",)
+"""Fields that the controller computes, anew after every restore."""
+
+TRAINED_FIELDS = (*GENERATED_FIELDS, *DERIVED_FIELDS)
 """Fields that a trainer reads; the controller writes `advantage`, float32 of shape (1,)."""
 
 WEIGHTS_FILE = "weights.safetensors"
@@ -192,12 +196,25 @@ class Trainer(Protocol):
         """A copy of the weights for `Generator.load_weights`; opaque to the controller."""
         ...
 
-    async def save(self, directory: Path) -> None:
-        """Write `POLICY_FILES` into an existing directory; the caller syncs them to disk.
+    async def copy(self) -> tuple[int, str]:
+        """Copy policy, optimizer and history for the next `save`: later steps do not change it.
 
-        The state is copied in the call's first step, before anything is awaited in the
-        worker: a `train` that is called after the save has begun does not change what is
-        written (design, section 8, rule 7). One save at a time (rule 5).
+        A copy that is not saved is replaced by the next one.
+
+        Returns:
+            Number of groups trained so far, and the training chain (see `workers.chain`).
+
+        Source: spec action `CopyPolicy`; design, section 8, rule 7.
+        """
+        ...
+
+    async def save(self, directory: Path) -> None:
+        """Write the copy as `POLICY_FILES` into an existing directory; the caller syncs them.
+
+        Steps may train meanwhile. One save at a time (design, section 8, rule 5).
+
+        Raises:
+            MisuseError: nothing was copied since the last save.
         """
         ...
 
@@ -211,10 +228,6 @@ class Trainer(Protocol):
             BundleCorruptError: a file is missing or is not what `save` writes.
             ConfigMismatchError: the saved policy has another shape.
         """
-        ...
-
-    async def chain(self) -> tuple[int, str]:
-        """Number of groups trained so far, and the training chain (see `workers.chain`)."""
         ...
 
     async def close(self) -> None:

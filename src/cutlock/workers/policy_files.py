@@ -12,11 +12,11 @@ import msgspec
 import torch
 from safetensors.torch import load_file, save_file
 
-from cutlock.errors import BundleCorruptError
+from cutlock.errors import BundleCorruptError, MisuseError
 from cutlock.workers.base import OPTIMIZER_FILE, TRAINER_FILE, WEIGHTS_FILE, PolicyShape
 from cutlock.workers.chain import FIRST_CHAIN
 
-__all__ = ["TrainerFacts", "TrainerState", "read_state", "write_state"]
+__all__ = ["TrainerFacts", "TrainerState", "read_state", "require_copy", "write_state"]
 
 T = TypeVar("T")
 
@@ -31,6 +31,11 @@ class TrainerFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trained_chain: str = FIRST_CHAIN
     """Hex; see `workers.chain`."""
 
+    @property
+    def history(self) -> tuple[int, str]:
+        """Groups trained, and chain."""
+        return self.trained_groups, self.trained_chain
+
 
 @dataclass(frozen=True, slots=True)
 class TrainerState:
@@ -40,6 +45,17 @@ class TrainerState:
     optimizer: dict[str, Any]
     """State dict of the optimizer: tensors, numbers, strings, lists and dicts only."""
     facts: TrainerFacts
+
+
+def require_copy(state: TrainerState | None) -> TrainerState:
+    """What was copied for a save.
+
+    Raises:
+        MisuseError: nothing was.
+    """
+    if state is None:
+        raise MisuseError("the trainer has no copy to write; call copy() before each save()")
+    return state
 
 
 def write_state(directory: Path, state: TrainerState) -> None:

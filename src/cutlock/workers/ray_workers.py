@@ -28,7 +28,7 @@ from cutlock.errors import (
 )
 from cutlock.plane.base import DataPlane
 from cutlock.workers.base import PolicyShape, Prompt, Rollouts, StepReport, Verifier
-from cutlock.workers.policy_files import TrainerState, read_state, write_state
+from cutlock.workers.policy_files import TrainerState, read_state, require_copy, write_state
 from cutlock.workers.torch_generator import TorchGenerator
 from cutlock.workers.torch_trainer import Learning, TorchTrainer, train_from_plane
 
@@ -172,7 +172,7 @@ class _TrainerActor:
         self._core = TorchTrainer(shape, seed=seed, learning=learning)
         self._connect = connect
         self._plane: DataPlane | None = None
-        self._captured: TrainerState | None = None
+        self._copy: TrainerState | None = None
 
     async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
         if self._plane is None:
@@ -182,18 +182,16 @@ class _TrainerActor:
     async def weights(self) -> RayWeights:
         return RayWeights(ray.put(self._core.weights()))
 
-    async def capture(self) -> None:
-        self._captured = self._core.capture()
+    async def copy(self) -> tuple[int, str]:
+        self._copy = self._core.capture()
+        return self._copy.facts.history
 
-    async def write(self, directory: Path) -> None:
-        state, self._captured = self._captured, None
-        await asyncio.to_thread(write_state, directory, cast(TrainerState, state))
+    async def save(self, directory: Path) -> None:
+        copied, self._copy = require_copy(self._copy), None
+        await asyncio.to_thread(write_state, directory, copied)
 
     async def load(self, directory: Path) -> None:
         self._core.restore(read_state(directory))
-
-    async def chain(self) -> tuple[int, str]:
-        return self._core.facts.trained_groups, self._core.facts.trained_chain
 
     async def close(self) -> None:
         if self._plane is not None:
@@ -260,23 +258,19 @@ class RayTrainer:
         """A reference to a copy of the weights in the object store, a `RayWeights`."""
         return await self._worker.call("weights")
 
-    async def save(self, directory: Path) -> None:
-        """Copy, then write while later steps may train; see `Trainer.save`.
-
-        The directory has to be the same one for the actor's machine.
-        """
+    async def copy(self) -> tuple[int, str]:
+        """Copy in the actor; see `Trainer.copy`."""
         async with self._turn:
-            await self._worker.call("capture")
-        await self._worker.call("write", directory)
+            return cast(tuple[int, str], await self._worker.call("copy"))
+
+    async def save(self, directory: Path) -> None:
+        """Write the copy; the directory has to be the same one for the actor's machine."""
+        await self._worker.call("save", directory)
 
     async def load(self, directory: Path) -> None:
         """Take over a saved trainer; see `Trainer.load`."""
         async with self._turn:
             await self._worker.call("load", directory)
-
-    async def chain(self) -> tuple[int, str]:
-        """Groups trained and chain; see `Trainer.chain`."""
-        return cast(tuple[int, str], await self._worker.call("chain"))
 
     async def close(self) -> None:
         """Close the actor's plane client, then end the actor."""

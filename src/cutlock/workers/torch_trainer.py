@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,13 @@ from cutlock.plane.base import DataPlane, Fields
 from cutlock.workers.base import TRAINED_FIELDS, PolicyShape, StepReport
 from cutlock.workers.chain import extend_chain
 from cutlock.workers.policy import Policy, build_policy
-from cutlock.workers.policy_files import TrainerFacts, TrainerState, read_state, write_state
+from cutlock.workers.policy_files import (
+    TrainerFacts,
+    TrainerState,
+    read_state,
+    require_copy,
+    write_state,
+)
 
 __all__ = ["Learning", "LocalTrainer", "TorchTrainer", "train_from_plane"]
 
@@ -151,6 +158,7 @@ class LocalTrainer:
     def __init__(self, core: TorchTrainer, plane: DataPlane) -> None:
         self._core = core
         self._plane = plane
+        self._copy: TrainerState | None = None
 
     async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
         """Train once; see `Trainer.train`."""
@@ -160,17 +168,19 @@ class LocalTrainer:
         """A copy of the weights, by name."""
         return self._core.weights()
 
+    async def copy(self) -> tuple[int, str]:
+        """Copy without suspending; see `Trainer.copy`."""
+        self._copy = self._core.capture()
+        return self._copy.facts.history
+
     async def save(self, directory: Path) -> None:
-        """Copy and write without suspending; see `Trainer.save`."""
-        write_state(directory, self._core.capture())
+        """Write the copy in a thread; see `Trainer.save`."""
+        copied, self._copy = require_copy(self._copy), None
+        await asyncio.to_thread(write_state, directory, copied)
 
     async def load(self, directory: Path) -> None:
         """Take over a saved trainer; see `Trainer.load`."""
         self._core.restore(read_state(directory))
-
-    async def chain(self) -> tuple[int, str]:
-        """Groups trained and chain; see `Trainer.chain`."""
-        return self._core.facts.trained_groups, self._core.facts.trained_chain
 
     async def close(self) -> None:
         """Nothing to stop; the plane client belongs to the caller."""

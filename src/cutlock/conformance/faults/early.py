@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 from cutlock.alphabet import Action
-from cutlock.barrier import _LIVE, Cut
-from cutlock.bundle.writing import BundleWriter
+from cutlock.barrier import Cut
 from cutlock.conformance.faults.switch import TRUSTS_THE_CUT, Fault, Patch, Switch
 from cutlock.conformance.stepping.doing import Doing, Records
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.controller.capture import Capture
-from cutlock.controller.save import Saver
+from cutlock.controller.cut import read_in_window
+from cutlock.controller.open_save import OpenSave
+from cutlock.controller.state import RunState
 from cutlock.events import MemoryLog
 from cutlock.stops import NO_STOPS
 from cutlock.tlc.values import Value
@@ -35,13 +36,13 @@ def _early(action: Action, attribute: str) -> Switch:
 
     The first save of a fresh run begins by itself; it stands before its early read.
     """
-    original = Saver._write_into
+    original = OpenSave.cut
 
-    async def write_into(saver: Saver, writer: BundleWriter, step: int, _: Capture) -> None:
-        saver.capture = capture = _KeepsFirst()
-        await saver._state.stops.reach(Action.REQUEST_CUT, group=_BEFORE)
-        setattr(capture, attribute, getattr(await _read_now(saver), attribute))
-        await original(saver, writer, step, capture)
+    async def take(opened: OpenSave) -> None:
+        opened.capture = _KeepsFirst()
+        await opened.state.stops.reach(Action.REQUEST_CUT, group=_BEFORE)
+        setattr(opened.capture, attribute, getattr(await _read_now(opened.state), attribute))
+        await original(opened)
 
     def move(doing: Doing) -> Records:
         if doing.at(Action.REQUEST_CUT, _BEFORE):
@@ -58,53 +59,54 @@ def _early(action: Action, attribute: str) -> Switch:
         ):
             state["tp"] = "saving"
 
-    return Switch(
-        patches=(Patch(Saver, "_write_into", write_into),), moves={action: move}, shows=shows
-    )
+    return Switch(patches=(Patch(OpenSave, "cut", take),), moves={action: move}, shows=shows)
 
 
-async def _read_now(saver: Saver) -> Capture:
+async def _read_now(state: RunState) -> Capture:
     """Make the reads of a cut, without a cut."""
-    looking = dataclasses.replace(saver._state, stops=NO_STOPS, events=MemoryLog())
+    looking = dataclasses.replace(state, stops=NO_STOPS, events=MemoryLog())
     cut, capture = Cut(looking.barrier), Capture()
-    cut._state = _LIVE
-    await Saver(looking, saver._trainer, saver._identity, saver._root)._read(cut, capture)
+    cut._state = "live"
+    await read_in_window(looking, cut, capture)
     return capture
 
+
+_STAMP = "a stamp is captured with its owner, and this group has none"
 
 EARLY_FAULTS = (
     Fault(
         name="cursor_read_early",
         what="the cursor is read before the cut is asked for",
-        mutants=("cursor_early",),
+        mutants=("cursor_early", "narrow_cursor_early"),
         protection=_early(Action.READ_CURSOR, "cursor"),
         second_lines=TRUSTS_THE_CUT,
     ),
     Fault(
         name="loader_read_early",
         what="the loader is read before the cut is asked for",
-        mutants=("loader_early",),
+        mutants=("loader_early", "narrow_loader_early"),
         protection=_early(Action.READ_LOADER, "loader"),
     ),
     Fault(
         name="pool_read_early",
         what="the spare pool is read before the cut is asked for",
-        mutants=("pool_early",),
+        mutants=("pool_early", "narrow_pool_early"),
         protection=_early(Action.READ_SPARE_POOL, "spare_pool"),
     ),
     Fault(
         name="index_read_early",
         what="the index is read before the cut is asked for",
-        mutants=("index_early",),
+        mutants=("index_early", "narrow_index_early"),
         protection=_early(Action.READ_INDEX, "index"),
         blind={
-            "cap.ledger.v.idx": "a stamp is captured with its owner, and this group has none",
+            "cap.ledger.v.idx": _STAMP,
+            "disk.idx": _STAMP,
         },
     ),
     Fault(
         name="ledger_read_early",
         what="the ledger is read before the cut is asked for",
-        mutants=("ledger_early",),
+        mutants=("ledger_early", "narrow_ledger_early"),
         protection=_early(Action.READ_LEDGER, "ledger"),
     ),
 )

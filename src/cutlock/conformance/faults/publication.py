@@ -29,7 +29,7 @@ from cutlock.bundle.verification import read_manifest
 from cutlock.bundle.writing import BundleWriter
 from cutlock.conformance.faults.switch import Fault, Patch, Switch, nothing
 from cutlock.conformance.stepping.doing import Doing, Move, Records
-from cutlock.controller import save
+from cutlock.controller import open_save
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleCorruptError, BundleNotFoundError
 from cutlock.records import IndexEntry, LedgerRecord, LoaderState, Occurrence
@@ -183,8 +183,6 @@ def _stale(mutant: str, what: str, change: Change, blind: Mapping[str, str] | No
     )
 
 
-_PER_ATTEMPT = "the spec has one row per group and unit, the code one per attempt"
-
 PUBLICATION_FAULTS = (
     Fault(
         name="rename_before_manifest",
@@ -198,7 +196,7 @@ PUBLICATION_FAULTS = (
         what="a bundle is renamed before its sidecars are written",
         mutants=("rename_before_sidecars",),
         protection=Switch(
-            patches=(*_UNSEALED, Patch(save, "_write_files", nothing)),
+            patches=(*_UNSEALED, Patch(open_save, "_write_all", nothing)),
             moves=_published_without(Action.WRITE_SIDECARS, Action.WRITE_MANIFEST),
         ),
         second_lines=_RESOLVES_WITHOUT_MANIFEST,
@@ -231,8 +229,7 @@ PUBLICATION_FAULTS = (
         second_lines=_reserves_what_is_finished(),
         blind={
             "disk.of.cursor": "the cursor is in the file of the version, under the same cut_id",
-            "rows": _PER_ATTEMPT,
-            "derived": _PER_ATTEMPT,
+            "rows": "the spec has one row per group and unit, the code one per attempt",
         },
     ),
 )

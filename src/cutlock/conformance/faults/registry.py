@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from cutlock.conformance.faults.dispatch import DISPATCH_FAULTS
 from cutlock.conformance.faults.early import EARLY_FAULTS
+from cutlock.conformance.faults.narrow import NARROW_FAULTS
 from cutlock.conformance.faults.ownership import OWNERSHIP_FAULTS
 from cutlock.conformance.faults.publication import PUBLICATION_FAULTS
 from cutlock.conformance.faults.sections import SECTION_FAULTS
@@ -26,23 +27,21 @@ FAULTS: Mapping[str, Fault] = MappingProxyType(
             *DISPATCH_FAULTS,
             *PUBLICATION_FAULTS,
             *STRANGER_FAULTS,
+            *NARROW_FAULTS,
         )
     }
 )
 
 _REASONS = {
-    "the runtime saves in the full window only, and this is of the narrow cut": (
-        "narrow_clears_not_deferred",
-        "narrow_saves_overlap",
-        "narrow_nothing_pruned",
-        "narrow_orphans_not_pruned",
-        "narrow_late_weights",
-        "narrow_stale_advantages",
-        "narrow_units_first",
-        "narrow_overwrite_pinned",
-        "narrow_put_cancelled",
+    "nothing in the code writes a row again, a put of a pinned one is refused, and what a row "
+    "holds is not in the model: that row is gone for a while": ("narrow_overwrite_pinned",),
+    "a retry has row keys of its own, and begins when the rows of the try before it are cleared": (
         "narrow_keys_twice",
     ),
+    "the model has variables for one save, so that a second one replaces it; in the code it "
+    "waits, and could pin no rows": ("narrow_saves_overlap",),
+    "the client lists keys alone, so that nothing in the code sees data without one; a load "
+    "leaves it out": ("narrow_orphans_not_pruned",),
     "it is of the barrier alone, and is replayed on the real barrier": (
         "barrier_does_not_drain",
         "barrier_door_stays_shut",

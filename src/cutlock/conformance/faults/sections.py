@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from typing import cast
 
 from cutlock.alphabet import Action
-from cutlock.barrier import _DEAD, _LIVE, Barrier, Cut, Slot, _held
+from cutlock.barrier import Barrier, Cut, Slot
 from cutlock.conformance.faults.switch import (
     TRUSTS_THE_CUT,
     Fault,
@@ -32,20 +33,21 @@ class Unguarded:
         self._slot = slot
 
     async def __aenter__(self) -> Slot:
-        self._slot._state = _LIVE
+        self._slot._state = "live"
         return self._slot
 
     async def __aexit__(self, *error: object) -> None:
         await self._slot._end_effects()
-        self._slot._state = _DEAD
+        self._slot._state = "dead"
 
 
 def _unslotted(kind: str) -> Switch:
     """Changes of one kind are made outside every slot."""
     guarded = Barrier.mutation
 
-    def mutation(barrier: Barrier, wanted: str) -> object:
-        return Unguarded(Slot(barrier, kind)) if wanted == kind else guarded(barrier, wanted)
+    def mutation(barrier: Barrier, wanted: str, spans: bool = True) -> object:
+        slot = guarded(barrier, wanted, spans)
+        return Unguarded(slot) if wanted == kind else slot
 
     return Switch(patches=(Patch(Barrier, "mutation", mutation),), unbarred=frozenset({kind}))
 
@@ -84,20 +86,25 @@ UNDRAINED = _undrained()
 
 def _slot_ends_at(action: Action) -> Switch:
     """The slot of whoever comes to that action is over until it has been let go on."""
-    original = Stands.reach
+    enters, reaches = Slot.__aenter__, Stands.reach
+    entered: ContextVar[Slot] = ContextVar("entered")
+
+    async def enter(slot: Slot) -> Slot:
+        entered.set(slot)
+        return await enters(slot)
 
     async def reach(stands: Stands, reached: Action, /, **where: object) -> None:
         if reached is not action:
-            return await original(stands, reached, **where)
-        (slot,) = _held.get()
-        slot.barrier._slots -= 1
-        slot.barrier._hand_over()
+            return await reaches(stands, reached, **where)
+        barrier = entered.get().barrier
+        barrier._slots -= 1
+        barrier._hand_over()
         try:
-            await original(stands, reached, **where)
+            await reaches(stands, reached, **where)
         finally:
-            slot.barrier._slots += 1
+            barrier._slots += 1
 
-    return Switch(patches=(Patch(Stands, "reach", reach),))
+    return Switch(patches=(Patch(Slot, "__aenter__", enter), Patch(Stands, "reach", reach)))
 
 
 def _waits_in_slot(state: RunState) -> None:

@@ -12,7 +12,7 @@ from cutlock.conformance.stepping.doing import Doing, Records
 from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.plane.base import BootstrapPlane, DataPlane
-from cutlock.plane.memory import MemoryBootstrap
+from cutlock.plane.memory import MemoryBootstrap, PlaneSteps
 from cutlock.tlc.values import Value
 
 __all__ = ["STRANGER_FAULTS"]
@@ -30,9 +30,9 @@ class _SharedHost:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
 
-    async def renew(self) -> BootstrapPlane:
+    async def renew(self, steps: PlaneSteps) -> BootstrapPlane:
         """See `PlaneHost.renew`."""
-        bootstrap = await self._host.renew()
+        bootstrap = await self._host.renew(steps)
         stranger = await self._host.connect()
         await _put(stranger)
         await stranger.clear(_KEYS)

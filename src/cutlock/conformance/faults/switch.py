@@ -15,7 +15,7 @@ from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.controller import assembly, save
+from cutlock.controller import assembly, open_save
 from cutlock.controller.state import RunState, build_state
 from cutlock.stops import StopPoints
 from cutlock.tlc.values import Value
@@ -123,7 +123,7 @@ class Switch:
 NONE = Switch()
 """No change."""
 
-TRUSTS_THE_CUT = Switch(patches=(Patch(save, "require_consistent", nothing),))
+TRUSTS_THE_CUT = Switch(patches=(Patch(open_save, "require_consistent", nothing),))
 """Without a second line: before a cut is written, nobody looks for what it must not hold."""
 
 

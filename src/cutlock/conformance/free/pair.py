@@ -9,7 +9,7 @@ Source: design, section 13, the free direction.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from cutlock.alphabet import ARGUMENTS, Action
 from cutlock.conformance.free.moves import (
@@ -80,11 +80,13 @@ class Pair:
         given_up = self._given_up.get(call.arguments.get("group"))
         if call.name == _LAUNCH:
             possible = not given_up and self._has_place(call)
+        elif "unit" in call.arguments:
+            possible = call.arguments["unit"] == self._next_unit(call)
         else:
             possible = call.name not in _GIVING_UP or given_up is True
         if possible:
             yield call
-        if call.name == Action.ROLLBACK_GROUP:
+        if call.name == Action.ROLLBACK_GROUP and self._is_cancelled_at_once(call):
             yield ActionCall(CANCEL_COMMIT, call.arguments)
             yield ActionCall(CANCEL_COMMIT_TWICE, call.arguments)
 
@@ -98,6 +100,19 @@ class Pair:
             return True
         standing = {self.stepper.bounds.prompt(g) for g in incarnation.stands.groups(_LAUNCH)}
         return launch.arguments["group"] in standing or standing.isdisjoint(terms.unlaunched)
+
+    def _next_unit(self, call: ActionCall) -> Value:
+        """The unit that the store comes to next, where the spec lets any be the first."""
+        group = call.arguments.get("group")
+        seen = (
+            self.state.cap.files if group is None else {u for g, u in self.state.rows if g == group}
+        )
+        return next(unit for unit in self.reference.bounds.units if unit not in seen)
+
+    def _is_cancelled_at_once(self, call: ActionCall) -> bool:
+        """Whether a cancellation of the commit has to wait for no part of its put."""
+        task: Mapping[Value, str] = self.state.task  # type: ignore[assignment]
+        return not self.reference.bounds.narrow or task[call.arguments["group"]] == "put"
 
     def forbidden(self, action: Action) -> list[ActionCall]:
         """Calls of an action that the code has to refuse now."""
@@ -120,7 +135,7 @@ class Pair:
             call
             for action, group in (*incarnation.stands.places, *generated)
             for call in self.forbidden(action)
-            if group is None or call.arguments.get("group") == names[group]
+            if call.arguments.get("group") == names.get(group or "")
         ]
 
     def _conceivable(self, action: Action) -> Iterator[ActionCall]:
@@ -129,6 +144,12 @@ class Pair:
             case ("group", "substitute"):
                 for group, spare in itertools.product(prompts, prompts):
                     yield ActionCall(action.value, {"group": group, "substitute": spare})
+            case ("group", "unit"):
+                for group, unit in itertools.product(prompts, self.reference.bounds.units):
+                    yield ActionCall(action.value, {"group": group, "unit": unit})
+            case ("unit",):
+                for unit in self.reference.bounds.units:
+                    yield ActionCall(action.value, {"unit": unit})
             case ("group", *_):
                 yield from (ActionCall(action.value, {"group": group}) for group in prompts)
             case _:
@@ -226,7 +247,7 @@ def trace_model(bounds: Bounds) -> str:
         "Capacity": bounds.capacity,
         "Ordered": bounds.ordered,
         "Units": frozenset(bounds.units),
-        "Narrow": False,
+        "Narrow": bounds.narrow,
     }
     return to_tla(record(**constants))
 

@@ -34,6 +34,8 @@ def _set(value: Value) -> Function:
     return record(set=True, v=value)
 
 
+_LAST_READS = frozenset({Action.READ_LEDGER, Action.TAKE_CUT})
+
 _NO_CAPTURE = record(
     **dict.fromkeys(("cursor", "loader", "pool", "index", "ledger"), _UNSET),
     **dict.fromkeys(("keys", "rows", "derived", "files"), _NOBODY),
@@ -58,7 +60,7 @@ class Observer:
             "disk": disk,
             "failures": stepper.failures,
             "crashes": stepper.crashes,
-            **self._plane(),
+            **self._plane(incarnation),
             **self._history(incarnation, disk),
         }
         state = None if incarnation is None else incarnation.state
@@ -66,12 +68,13 @@ class Observer:
         found |= self._control(incarnation, state)
         return found
 
-    def _plane(self) -> dict[str, Value]:
+    def _plane(self, incarnation: Incarnation | None) -> dict[str, Value]:
         rows = self._stepper.host.rows()
+        state = None if incarnation is None else incarnation.state
         return {
             "rows": self._words.rows(rows),
             "derived": self._words.derived(rows),
-            "deferred": _NOBODY,
+            "deferred": self._words.keys(() if state is None else state.plane.deferred),
         }
 
     def _history(self, incarnation: Incarnation | None, disk: Function) -> dict[str, Value]:
@@ -146,7 +149,7 @@ class Observer:
             "tp": places.train_pump(incarnation),
             "sv": places.save(incarnation),
             "door": places.door(incarnation),
-            "cap": self._capture(incarnation, state),
+            "cap": self._capture(incarnation),
             "saved": self._saved(incarnation),
         }
 
@@ -159,10 +162,11 @@ class Observer:
 
     # What the open save has so far.
 
-    def _capture(self, incarnation: Incarnation, state: RunState) -> Function:
-        words, capture = self._words, incarnation.saver.capture
-        if capture is None:
+    def _capture(self, incarnation: Incarnation) -> Function:
+        words, opened = self._words, incarnation.saver.open
+        if opened is None:
             return _NO_CAPTURE
+        capture = opened.capture
         cursor: Value = _UNSET if capture.cursor is None else _set(capture.cursor)
         loader = pool = index = ledger = _UNSET
         if (at := capture.loader) is not None:
@@ -174,8 +178,8 @@ class Observer:
             index = _set(words.set_of(finished))
         if capture.ledger is not None:
             ledger = _set(self._captured_ledger(incarnation, capture, capture.ledger))
-        attempt = incarnation.saver.attempt(state.step)
-        saved, files = self._disk.in_progress(state.step, attempt)
+        attempt = incarnation.saver.attempt(opened.step)
+        saved, files = self._disk.in_progress(opened.step, attempt)
         return record(
             cursor=cursor,
             loader=loader,
@@ -195,13 +199,16 @@ class Observer:
         words, trainer = self._words, incarnation.trainer
         assert trainer is not None
         owned: tuple[Owned, ...] = (*(capture.index or ()), *read.records)
-        reads = (r.seq for r in incarnation.log.records if r.action == Action.READ_LEDGER)
+        reads = (r.seq for r in incarnation.log.records if r.action in _LAST_READS)
         done = max(reads, default=-1)
+        # Until it is copied the trainer stands still, and so it does in the full window.
+        copied = incarnation.narrow and not incarnation.stands.at(Action.COPY_POLICY)
+        trained = trainer.copied_groups if copied else trainer.trained
         return record(
             led=words.led(read.records),
             idx=words.idx(owned),
             wt=words.wt(owned),
             short=words.short(dict(read.shortfall)),
             dropped=words.set_of(self._dropped(incarnation, done + 1)),
-            weights=record(version=read.version, trained=words.trained(trainer.trained)),
+            weights=record(version=read.version, trained=words.trained(trained)),
         )

@@ -107,9 +107,11 @@ class Words:
         return self.set_of(_group_of(key.rpartition("/")[0]) for key in keys)
 
     def derived(self, rows: Mapping[str, Row]) -> frozenset[Value]:
-        """`derived`: groups all of whose rows carry advantages."""
-        groups = self.keys(rows)
-        return groups - self.keys(key for key, row in rows.items() if "advantage" not in row.fields)
+        """`derived`: groups of which some rows carry advantages.
+
+        All of them do, or a unit was saved before they were written and another one after.
+        """
+        return self.keys(key for key, row in rows.items() if "advantage" in row.fields)
 
 
 def _group_of(attempt: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +17,9 @@ import ray
 import torch
 
 from cutlock.conformance.stepping.planes import Row, Saved
-from cutlock.errors import RowsMissingError
+from cutlock.errors import ConfigError, RowsMissingError
 from cutlock.plane.base import Fields, PlaneInfo, PlaneStamp
+from cutlock.plane.memory import NO_STEPS, PlaneSteps
 from cutlock.plane.transfer_queue import (
     INDEX_FILE,
     TransferQueueBootstrap,
@@ -76,8 +77,13 @@ class TransferQueueHost:
         if self._starts_ray:
             ray.shutdown()
 
-    async def renew(self) -> _Bootstrap:
+    async def renew(self, steps: PlaneSteps = NO_STEPS) -> _Bootstrap:
         """See `PlaneHost.renew`."""
+        if steps is not NO_STEPS:
+            raise ConfigError(
+                "a TransferQueue cannot be held between the units of a put or of a snapshot, as "
+                "the narrow cut needs it; take --plane memory, or a full window"
+            )
         self.end()
         start = self._start or TransferQueueBootstrap.start
         store = self._thread.do(start(self._units))
@@ -188,9 +194,9 @@ class _Bootstrap:
         """See `BootstrapPlane.require_untouched`."""
         self._thread.do(self._store.require_untouched())
 
-    async def load(self, directory: Path) -> None:
+    async def load(self, directory: Path, keep: Collection[str] | None = None) -> None:
         """See `BootstrapPlane.load`."""
-        self._thread.do(self._store.load(directory))
+        self._thread.do(self._store.load(directory, keep))
 
     async def stop(self) -> None:
         """See `BootstrapPlane.stop`."""

@@ -3,13 +3,12 @@
 A function yields, for each choice that the specification leaves, the arguments of the action
 and the state after it; nothing where the action is not enabled.
 
-Source: actions of `spec/Cutlock.tla`, for a save in the full window; arguments as in
-`spec/Labelled.tla`.
+Source: actions of `spec/Cutlock.tla`; arguments as in `spec/Labelled.tla`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -24,7 +23,7 @@ from cutlock.conformance.reference.state import (
     altered,
     initial_state,
 )
-from cutlock.conformance.reference.terms import ALL_FILES, NO_BUNDLE, START_DUE, Terms
+from cutlock.conformance.reference.terms import NO_BUNDLE, START_DUE, Terms
 from cutlock.tlc.values import Value
 
 __all__ = ["ACTIONS", "Act", "Successors"]
@@ -42,7 +41,7 @@ def _advance(t: Terms, **changes: Any) -> State:
 
 
 def _may_advance(t: Terms) -> bool:
-    return t.state.up == "running" and t.pump_free and not t.exhausted and t.slot_open
+    return t.state.up == "running" and t.pump_free and not t.exhausted and t.door_open
 
 
 def reserve_batch(t: Terms) -> Successors:
@@ -145,9 +144,20 @@ def begin_commit(t: Terms) -> Successors:
             yield {"group": p}, _to_task(t.state, p, "committing")
 
 
+def store_row(t: Terms) -> Successors:
+    s = t.state
+    if t.bounds.narrow:
+        for p in _with_task(t, "committing"):
+            for row in t.rows_of([p]) - s.rows:
+                yield {"group": p, "unit": row[1]}, replace(s, rows=s.rows | {row})
+
+
 def put_rows(t: Terms) -> Successors:
+    s = t.state
     for p in _with_task(t, "committing"):
-        yield {"group": p}, _to_task(t.state, p, "put", rows=t.state.rows | t.rows_of([p]))
+        # Under the narrow cut a put is no step: its units have stored before it returns.
+        if not t.bounds.narrow or t.rows_of([p]) <= s.rows:
+            yield {"group": p}, _to_task(s, p, "put", rows=s.rows | t.rows_of([p]))
 
 
 def commit_group(t: Terms) -> Successors:
@@ -226,7 +236,14 @@ def abort_stale(t: Terms) -> Successors:
 
 
 def _clear(t: Terms, groups: Prompts) -> dict[str, Any]:
-    return {"rows": t.state.rows - t.rows_of(groups), "derived": t.state.derived - groups}
+    """What changes when rows go; those of pinned groups do later."""
+    s = t.state
+    later = groups & t.pinned
+    return {
+        "rows": s.rows - t.rows_of(groups - later),
+        "derived": s.derived - (groups - later),
+        "deferred": s.deferred | later,
+    }
 
 
 def _leave(t: Terms, groups: Prompts) -> dict[str, Any]:
@@ -300,19 +317,19 @@ def sync_weights(t: Terms) -> Successors:
         yield {}, replace(s, up="running", tp="idle")
 
 
-# The save, in the train pump's task.
+# The save.
 
 
 def request_cut(t: Terms) -> Successors:
     s = t.state
-    due = s.sv == "none" and s.saved < s.version
+    due = s.sv == "none" and not s.deferred and s.saved < s.version
     if s.up == "running" and s.tp in {"idle", "saving"} and due:
         yield {}, replace(s, sv="requested", tp="saving", door="closing")
 
 
 def open_cut(t: Terms) -> Successors:
     s = t.state
-    if s.up == "running" and s.sv == "requested" and t.may_open:
+    if s.up == "running" and not t.bounds.narrow and s.sv == "requested" and t.may_open:
         yield {}, replace(s, sv="cursor", door="shut")
 
 
@@ -339,9 +356,13 @@ def read_index(t: Terms) -> Successors:
 
 
 def read_ledger(t: Terms) -> Successors:
+    return _read(t, "ledger", "plane", ledger=_ledger_without(t, t.state.cap.index or frozenset()))
+
+
+def _ledger_without(t: Terms, index: Prompts) -> LedgerRead:
     s = t.state
-    ledger = LedgerRead(
-        led=altered(s.led, s.cap.index or (), "none"),
+    return LedgerRead(
+        led=altered(s.led, index, "none"),
         idx=s.idx,
         wt=s.wt,
         short=s.short,
@@ -349,20 +370,69 @@ def read_ledger(t: Terms) -> Successors:
         version=s.version,
         trained=s.trained,
     )
-    return _read(t, "ledger", "plane", ledger=ledger)
+
+
+def take_cut(t: Terms) -> Successors:
+    s = t.state
+    if s.up == "running" and t.bounds.narrow and s.sv == "requested" and t.may_open:
+        cap = replace(
+            s.cap,
+            cursor=s.cursor,
+            loader=(s.pos, s.epoch),
+            pool=s.pool,
+            index=s.index,
+            order=s.order,
+            ledger=_ledger_without(t, s.index),
+        )
+        yield {}, replace(s, cap=cap, sv="copy", door="open")
+
+
+def copy_policy(t: Terms) -> Successors:
+    s = t.state
+    if s.up == "running" and s.sv == "copy":
+        assert s.cap.ledger is not None
+        cap = replace(s.cap, ledger=replace(s.cap.ledger, trained=s.trained))
+        yield {}, replace(s, cap=cap, sv="plane", tp="idle" if s.tp == "saving" else s.tp)
 
 
 def save_plane(t: Terms) -> Successors:
     s = t.state
     if s.up == "running" and s.sv == "plane" and t.inventory_holds:
-        cap = replace(
-            s.cap,
-            keys=frozenset(group for group, _ in s.rows),
-            rows=s.rows,
-            derived=s.derived,
-            files=frozenset(t.bounds.units),
-        )
+        keys = frozenset(group for group, _ in s.rows)
+        if t.bounds.narrow:
+            # A put lists its keys before any unit has stored.
+            keys |= {p for p in t.running if s.task[p] == "committing"}
+            yield {}, replace(s, cap=replace(s.cap, keys=keys), sv="files")
+            return
+        units = frozenset(t.bounds.units)
+        cap = replace(s.cap, keys=keys, rows=s.rows, derived=s.derived, files=units)
         yield {}, replace(s, cap=cap, sv="close")
+
+
+def save_unit(t: Terms) -> Successors:
+    s = t.state
+    if s.up == "running" and t.bounds.narrow and s.sv == "files":
+        for unit in t.bounds.units:
+            if unit not in s.cap.files:
+                rows = frozenset(row for row in s.rows if row[1] == unit)
+                cap = replace(
+                    s.cap,
+                    rows=s.cap.rows | rows,
+                    derived=s.cap.derived | (s.derived & {group for group, _ in rows}),
+                    files=s.cap.files | {unit},
+                )
+                yield {"unit": unit}, replace(s, cap=cap)
+
+
+def flush_deferred(t: Terms) -> Successors:
+    s = t.state
+    if s.up == "running" and s.deferred and s.deferred.isdisjoint(t.pinned):
+        nobody: Prompts = frozenset()
+        rows = s.rows - t.rows_of(s.deferred)
+        yield (
+            {"groups": s.deferred},
+            replace(s, rows=rows, derived=s.derived - s.deferred, deferred=nobody),
+        )
 
 
 def close_cut(t: Terms) -> Successors:
@@ -371,24 +441,23 @@ def close_cut(t: Terms) -> Successors:
         yield {}, replace(s, door="open", sv="files")
 
 
-def _write(t: Terms, file: str) -> Successors:
+def _write(t: Terms, file: str, after: Collection[Value]) -> Successors:
     s = t.state
-    after = {*ALL_FILES[: ALL_FILES.index(file)], *t.bounds.units}
-    # In the full window the units are there before anything else is written.
-    if s.up == "running" and s.sv == "files" and file not in s.cap.files >= after:
+    if s.up == "running" and s.sv == "files" and file not in s.cap.files >= set(after):
         yield {}, replace(s, cap=replace(s.cap, files=s.cap.files | {file}))
 
 
 def write_policy(t: Terms) -> Successors:
-    return _write(t, "policy")
+    return _write(t, "policy", ())
 
 
 def write_sidecars(t: Terms) -> Successors:
-    return _write(t, "sidecars")
+    if not t.state.deferred:
+        yield from _write(t, "sidecars", ("policy", *t.bounds.units))
 
 
 def write_manifest(t: Terms) -> Successors:
-    return _write(t, "manifest")
+    return _write(t, "manifest", ("policy", "sidecars", *t.bounds.units))
 
 
 def publish_bundle(t: Terms) -> Successors:
@@ -428,7 +497,7 @@ def publish_bundle(t: Terms) -> Successors:
 def prune_bundles(t: Terms) -> Successors:
     s = t.state
     if s.up == "running" and s.sv == "published":
-        yield {}, replace(s, sv="none", tp="idle")
+        yield {}, replace(s, sv="none", tp=s.tp if t.bounds.narrow else "idle")
 
 
 def fail_save(t: Terms) -> Successors:
@@ -483,17 +552,17 @@ def verify_bundle(t: Terms) -> Successors:
 def load_plane(t: Terms) -> Successors:
     s = t.state
     if s.up == "verified":
-        yield {}, replace(s, up="loaded", rows=s.disk.rows, derived=s.disk.derived)
+        rows = frozenset((group, unit) for group, unit in s.disk.rows if group in s.disk.index)
+        derived = s.disk.derived & {group for group, _ in rows}
+        yield {}, replace(s, up="loaded", rows=rows, derived=derived)
 
 
 def connect_plane(t: Terms) -> Successors:
     s = t.state
     if s.up == "loaded":
         index = s.disk.index
-        rows = frozenset((group, unit) for group, unit in s.rows if group in index)
-        whole = index <= s.disk.keys and rows == t.rows_of(index)
-        derived = s.derived & {group for group, _ in rows}
-        yield {}, replace(s, up="connected" if whole else "refused", rows=rows, derived=derived)
+        whole = index <= s.disk.keys and s.rows == t.rows_of(index)
+        yield {}, replace(s, up="connected" if whole else "refused")
 
 
 def restore_index(t: Terms) -> Successors:
@@ -557,6 +626,7 @@ ACTIONS: Mapping[Action, Act] = {
     Action.COMMIT_ADMISSION: commit_admission,
     Action.LAUNCH_GROUP: launch_group,
     Action.BEGIN_COMMIT: begin_commit,
+    Action.STORE_ROW: store_row,
     Action.PUT_ROWS: put_rows,
     Action.COMMIT_GROUP: commit_group,
     Action.ROLLBACK_GROUP: rollback_group,
@@ -578,7 +648,11 @@ ACTIONS: Mapping[Action, Act] = {
     Action.READ_SPARE_POOL: read_spare_pool,
     Action.READ_INDEX: read_index,
     Action.READ_LEDGER: read_ledger,
+    Action.TAKE_CUT: take_cut,
+    Action.COPY_POLICY: copy_policy,
     Action.SAVE_PLANE: save_plane,
+    Action.SAVE_UNIT: save_unit,
+    Action.FLUSH_DEFERRED: flush_deferred,
     Action.CLOSE_CUT: close_cut,
     Action.WRITE_POLICY: write_policy,
     Action.WRITE_SIDECARS: write_sidecars,

@@ -98,7 +98,9 @@ def disk_epoch(t: Terms) -> bool:
 
 def disk_rows(t: Terms) -> bool:
     d = t.state.disk
-    return d.index <= d.keys and d.rows == t.rows_of(d.index)
+    owned = t.rows_of(d.index)
+    whole = owned <= d.rows if t.bounds.narrow else owned == d.rows
+    return d.index <= d.keys and whole
 
 
 def live_rows(t: Terms) -> bool:

@@ -66,7 +66,7 @@ class Reference:
 
         Raises:
             NotEnabledError: the specification does not allow it.
-            ConformanceError: the save in the full window has no such action.
+            ConformanceError: there is no such action.
         """
         if call.name not in ACTIONS:
             raise ConformanceError(f"{call}: the reference has no action of that name")

@@ -1,7 +1,6 @@
 """The vocabulary of the reference: what a state says, in the terms of the spec.
 
-`Ordered = TRUE`: where the code chooses by order there is one choice. `Narrow = FALSE`: units
-are saved inside the window, so no clear ever waits.
+`Ordered = TRUE`: where the code chooses by order there is one choice.
 
 Source: vocabulary, choice of groups and protections of `spec/Cutlock.tla`.
 """
@@ -230,14 +229,26 @@ class Terms:
     # Protections.
 
     @property
-    def slot_open(self) -> bool:
-        """Whether a slot may be entered."""
+    def door_open(self) -> bool:
+        """Whether a slot whose effects span an await may be entered."""
         return self.state.door == "open"
 
     @property
+    def slot_open(self) -> bool:
+        """Whether any other slot may be entered."""
+        return self.bounds.narrow or self.door_open
+
+    @property
     def may_open(self) -> bool:
-        """Whether no slot is held, so that a cut may begin."""
-        return not self.holders and not self.state.raising
+        """Whether no slot is held that a cut waits for."""
+        return not self.state.raising and (self.bounds.narrow or not self.holders)
+
+    @property
+    def pinned(self) -> Prompts:
+        """Groups that the open save has captured and whose rows are not all written yet."""
+        cap = self.state.cap
+        written = cap.files.issuperset(self.bounds.units)
+        return frozenset() if cap.index is None or written else cap.index
 
     @property
     def gate_open(self) -> bool:
@@ -297,6 +308,9 @@ class Terms:
 
     @property
     def inventory_holds(self) -> bool:
-        """Whether the plane holds the rows of the captured index and no others."""
+        """Whether the plane holds the rows of the captured index, and in the window no others."""
         index = self.state.cap.index
-        return index is not None and self.rows_of(index) == self.state.rows
+        if index is None:
+            return False
+        owned = self.rows_of(index)
+        return owned <= self.state.rows if self.bounds.narrow else owned == self.state.rows

@@ -9,13 +9,13 @@ Source: `spec/Barrier.tla`, `spec/BarrierMutants.tla`; design, sections 5 and 13
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from cutlock.barrier import _DEAD, _WAITING, Barrier, Cut, Slot
+from cutlock.barrier import Barrier, Cut, Slot
 from cutlock.conformance.faults.sections import UNDRAINED
 from cutlock.conformance.faults.switch import NONE, Patch, Switch
 from cutlock.conformance.observation.compare import differences
@@ -47,8 +47,7 @@ class _Person:
             return "idle"
         if self._leaves is not None:
             return "inside"
-        queued = any(section is self.section for section, _ in self._barrier._queue)
-        return "waiting" if queued else "granted"
+        return "waiting" if self.section in self._barrier._queue else "granted"
 
     def ask(self) -> None:
         """Ask for a place."""
@@ -138,7 +137,7 @@ class Crowd:
         names = {id(person.section): name for name, person in self._people.items()}
         return {
             "state": Function({name: person.state for name, person in self._people.items()}),
-            "queue": tuple(names[id(section)] for section, _ in self.barrier._queue),
+            "queue": tuple(names[id(section)] for section in self.barrier._queue),
             "slots": self.barrier.slots,
             "open": self.barrier.cut_open,
         }
@@ -166,7 +165,7 @@ def _lets_slots_in() -> Switch:
         barrier = slot.barrier
         if barrier.cut_open:
             return await enters(slot)
-        queue, barrier._queue = barrier._queue, deque()
+        queue, barrier._queue = barrier._queue, OrderedDict()
         try:
             return await enters(slot)  # at once, so nobody sees the queue
         finally:
@@ -175,12 +174,11 @@ def _lets_slots_in() -> Switch:
     return Switch(patches=(Patch(Slot, "__aenter__", enter),))
 
 
-class _CutsFirst(deque[Any]):
-    def append(self, ticket: Any) -> None:
-        if isinstance(ticket[0], Cut):
-            self.appendleft(ticket)
-        else:
-            super().append(ticket)
+class _CutsFirst(OrderedDict[Any, Any]):
+    def __setitem__(self, section: Any, place: Any) -> None:
+        super().__setitem__(section, place)
+        if isinstance(section, Cut):
+            self.move_to_end(section, last=False)
 
 
 def _cuts_overtake() -> Switch:
@@ -204,15 +202,13 @@ def _cancelled(*, hands_over: bool, gives_back: bool) -> Switch:
 
     async def wait(barrier: Barrier, section: Slot | Cut) -> float:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        ticket = (section, place)
-        barrier._queue.append(ticket)
-        section._state = _WAITING
+        barrier._queue[section] = place
+        section._state = "waiting"
         try:
             await place
         except asyncio.CancelledError:
-            section._state = _DEAD
-            if ticket in barrier._queue:
-                barrier._queue.remove(ticket)
+            section._state = "dead"
+            if barrier._queue.pop(section, None):
                 if hands_over:
                     barrier._hand_over()
             elif gives_back and isinstance(section, Slot):
@@ -342,7 +338,7 @@ def _of_crowd(crowd: Crowd) -> _Look:
         open=barrier.cut_open,
         in_slots=len(crowd.holders(Slot)),
         in_cuts=len(crowd.holders(Cut)),
-        waits_first=type(barrier._queue[0][0]) if barrier._queue else None,
+        waits_first=next((type(section) for section in barrier._queue), None),
     )
 
 

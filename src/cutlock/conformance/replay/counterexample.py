@@ -264,6 +264,12 @@ def _calls(name: str, bounds: Bounds) -> Iterator[ActionCall]:
     if name == Action.SUBSTITUTE_GROUP:
         for group, spare in itertools.permutations(bounds.groups, 2):
             yield ActionCall(name, {"group": group, "substitute": spare})
+    elif name == Action.STORE_ROW:
+        for group, unit in itertools.product(bounds.groups, bounds.units):
+            yield ActionCall(name, {"group": group, "unit": unit})
+    elif name == Action.SAVE_UNIT:
+        for unit in bounds.units:
+            yield ActionCall(name, {"unit": unit})
     elif name in _OF_A_GROUP:
         for group in bounds.groups:
             yield ActionCall(name, {"group": group})

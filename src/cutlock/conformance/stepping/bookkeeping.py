@@ -14,7 +14,8 @@ from cutlock.conformance.stepping.incarnation import Incarnation
 
 __all__ = ["miscounts"]
 
-_IN_A_SLOT = frozenset({Action.PUT_ROWS, Action.COMMIT_GROUP, Action.RAISE_EPOCH})
+_SPANNING = frozenset({Action.RAISE_EPOCH})
+_IN_A_SLOT = _SPANNING | {Action.PUT_ROWS, Action.COMMIT_GROUP}
 _SELECTED = frozenset({"advantages", "train", "clear", "raise"})
 
 
@@ -24,8 +25,9 @@ def miscounts(incarnation: Incarnation) -> Iterator[str]:
         return
     state, stands = incarnation.controller._state, incarnation.stands
     # The spec knows a cut only from its first read on; the code has it when it stands before that.
-    inside = [str(action) for action, _ in stands.places if action in _IN_A_SLOT]
-    if inside and stands.at(Action.OPEN_CUT):
+    awaited = _SPANNING if incarnation.narrow else _IN_A_SLOT
+    inside = [str(action) for action, _ in stands.places if action in awaited]
+    if inside and (stands.at(Action.OPEN_CUT) or stands.at(Action.TAKE_CUT)):
         yield f"the cut was entered although tasks stand before {', '.join(inside)}, in a slot"
     # The pump has the first place of a batch in its hands from before the gate on.
     ahead = stands.at(Action.OPEN_GATE) or stands.at(Action.COMMIT_ADMISSION)

@@ -52,6 +52,8 @@ class Bounds:
     ordered: bool = True
     units: tuple[Value, ...] = ("u1",)
     """`Units`, in the order of their numbers in the plane."""
+    narrow: bool = False
+    """Whether saves are made by a narrow cut."""
 
     def __post_init__(self) -> None:
         _ = self.config
@@ -61,18 +63,13 @@ class Bounds:
         """From the constants of a model by their names in the spec.
 
         Raises:
-            ConfigError: a constant is missing or of another kind, or the code has no such mode.
+            ConfigError: a constant is missing or of another kind.
         """
         try:
             found = msgspec.convert(dict(constants), _Constants)
         except msgspec.ValidationError as error:
             raise ConfigError(f"the constants of the model: {error}; mend that one") from error
-        if found.narrow:
-            raise ConfigError(
-                "Narrow = TRUE: the runtime saves in the full window only; set it FALSE"
-            )
         plain = msgspec.structs.asdict(found)
-        del plain["narrow"]
         return cls(members=_listed("Member", constants), units=_listed("Units", constants), **plain)
 
     @classmethod
@@ -113,7 +110,12 @@ class Bounds:
                 "group_size": self.group_size,
                 "sampler": {"name": self.sampler, "window": self.window},
                 "buffer": {"capacity": self.capacity, "spare_prompts": self.spare_mark},
-                "checkpoint": {"every": _FAR, "keep": 1, "failures_in_a_row": _FAR},
+                "checkpoint": {
+                    "every": _FAR,
+                    "cut": "narrow" if self.narrow else "full",
+                    "keep": 1,
+                    "failures_in_a_row": _FAR,
+                },
                 "failures": {"attempts": _FAR, "drop_budget": _FAR},
                 "plane": {"kind": "memory", "units": len(self.units)},
                 "task": {

@@ -55,7 +55,9 @@ class Incarnation:
         self.number = directory.next_incarnation()
         self.bundle = _latest(directory)
         """The bundle to resume from; None for a run that starts afresh."""
-        self.stands = Stands()
+        self.narrow = bounds.narrow
+        """Whether it saves by a narrow cut."""
+        self.stands = Stands(narrow=bounds.narrow)
         self.generator = ToldGenerator()
         self.log = NotingLog(directory.log_path(self.number))
         self.plane: NotingPlane | None = None
@@ -112,7 +114,7 @@ class Incarnation:
         self._ready = self._loop.complete(self._load())
 
     async def _load(self) -> PlaneReady:
-        ready = await load_plane(self._plan, await self._host.renew())
+        ready = await load_plane(self._plan, await self._host.renew(self.stands.steps))
         self.trainer = NotingTrainer(await self._host.connect())
         if self._plan is not None:
             await self.trainer.load(self._plan.policy_directory)

@@ -27,6 +27,8 @@ __all__ = ["MOVES", "SAVE_STOPS"]
 _MANY = 10**6
 
 SAVE_STOPS = (
+    Action.TAKE_CUT,
+    Action.COPY_POLICY,
     Action.OPEN_CUT,
     Action.READ_CURSOR,
     Action.READ_LOADER,
@@ -34,6 +36,7 @@ SAVE_STOPS = (
     Action.READ_INDEX,
     Action.READ_LEDGER,
     Action.SAVE_PLANE,
+    Action.SAVE_UNIT,
     Action.CLOSE_CUT,
     Action.WRITE_POLICY,
     Action.WRITE_SIDECARS,
@@ -205,16 +208,31 @@ def _require_generated(doing: Doing) -> None:
 
 
 def _roll_back_group(doing: Doing) -> Records:
-    stop = Action.COMMIT_GROUP if doing.at(Action.COMMIT_GROUP, doing.group) else Action.PUT_ROWS
+    stops = (Action.COMMIT_GROUP, Action.STORE_ROW)
+    stop = next((stop for stop in stops if doing.at(stop, doing.group)), Action.PUT_ROWS)
     doing.require_at(stop, doing.group)
     _count_failure(doing)
     doing.release(stop, doing.group, PlaneError(f"the commit of {doing.group} was told to fail"))
+    doing.quiesce()
+    while doing.at(Action.STORE_ROW, doing.group):
+        # All units are asked at the same time, and this one is told to fail as well.
+        doing.release(Action.STORE_ROW, doing.group, PlaneError("and so was the next unit"))
+        doing.quiesce()
     return Action.ROLLBACK_GROUP, Action.FAIL_GROUP
 
 
 def _count_failure(doing: Doing) -> None:
     doing.running.set_attempts(1 if doing.gives_up else _MANY)
     doing.stepper.failures += 1
+
+
+def _store_row(doing: Doing) -> Records:
+    doing.require_at(Action.STORE_ROW, doing.group)
+    unit = doing.running.stands.units[doing.group]
+    if unit != doing.unit:
+        raise NotEnabledError(f"the put comes to unit {unit} first")
+    doing.release(Action.STORE_ROW, doing.group)
+    return ()
 
 
 def _drop_group(doing: Doing) -> Records:
@@ -315,6 +333,10 @@ def _request_cut(doing: Doing) -> Records:
     if not doing.at(Action.REQUEST_CUT):
         if incarnation.saver._saved_step == incarnation.controller._state.step:
             raise NotEnabledError("this step is saved already")
+        if (open_save := places.save(incarnation)) != "none":
+            raise NotEnabledError(f"the last save is not over, but at {open_save!r}")
+        if doing.at(Action.FLUSH_DEFERRED):
+            raise NotEnabledError("the last save has failed and is still to clear what waited")
         if (place := places.train_pump(incarnation)) != "idle":
             raise NotEnabledError(f"the train pump is at {place!r}, not idle")
         incarnation.controller.request_save()
@@ -330,12 +352,21 @@ def _request_cut(doing: Doing) -> Records:
 
 
 def _fail_save(doing: Doing) -> Records:
-    for stop in SAVE_STOPS:
-        if doing.at(stop):
-            doing.release(stop, error=SaveError("the save was told to fail"))
+    failure = SaveError("the save was told to fail")
+    for stop, where in list(doing.incarnation.stands.places):
+        flushes = stop is Action.FLUSH_DEFERRED and places.save(doing.incarnation) != "none"
+        if stop in SAVE_STOPS or flushes:
+            doing.release(stop, where, failure)
             doing.stepper.failures += 1
             return (Action.FAIL_SAVE,)
     raise NotEnabledError("no save stands where it could fail")
+
+
+def _save_unit(doing: Doing) -> Records:
+    """The log says it of all units together, when the last one has written."""
+    doing.release(Action.SAVE_UNIT, str(doing.unit))
+    units = len(doing.stepper.bounds.units)
+    return (Action.SAVE_UNIT,) * (units if doing.unit == units - 1 else 0)
 
 
 def _at_stop(action: Action) -> Move:
@@ -353,6 +384,7 @@ _STOPS = (
     Action.CLEAR_ROWS,
     Action.RAISE_VERSION,
     *SAVE_STOPS,
+    Action.FLUSH_DEFERRED,
     Action.PRUNE_BUNDLES,
     Action.RESTORE_INDEX,
     Action.RESTORE_SPARE_POOL,
@@ -388,5 +420,7 @@ MOVES: Mapping[str, Move] = {
     Action.REQUEST_CUT: _request_cut,
     Action.FAIL_SAVE: _fail_save,
     **{action: _at_stop(action) for action in _STOPS},
+    Action.STORE_ROW: _store_row,
+    Action.SAVE_UNIT: _save_unit,
 }
 """What brings an action about, by its name."""

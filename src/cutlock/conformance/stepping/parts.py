@@ -98,11 +98,18 @@ class NotingTrainer:
         self._plane = plane
         self.steps: list[tuple[int, list[str]]] = []
         """Step and group ids of every training step of the surviving history."""
+        self.copied: list[tuple[int, list[str]]] = []
+        """What the next save writes."""
 
     @property
     def trained(self) -> list[str]:
         """Group ids, as often as they were trained."""
         return [group for _, groups in self.steps for group in groups]
+
+    @property
+    def copied_groups(self) -> list[str]:
+        """The same, of the copy."""
+        return [group for _, groups in self.copied for group in groups]
 
     async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
         """See `Trainer.train`; the rows have to be there, with their advantages."""
@@ -115,22 +122,23 @@ class NotingTrainer:
         """See `Trainer.weights`."""
         return len(self.steps)
 
+    async def copy(self) -> tuple[int, str]:
+        """See `Trainer.copy`."""
+        self.copied = list(self.steps)
+        chain = FIRST_CHAIN
+        for step, groups in self.copied:
+            chain = extend_chain(chain, step, groups)
+        return len(self.trained), chain
+
     async def save(self, directory: Path) -> None:
         """See `Trainer.save`."""
         for name in POLICY_FILES:
-            content = self.steps if name == TRAINER_FILE else name
+            content = self.copied if name == TRAINER_FILE else name
             (directory / name).write_text(json.dumps(content))
 
     async def load(self, directory: Path) -> None:
         """See `Trainer.load`."""
         self.steps = _read_steps(directory)
-
-    async def chain(self) -> tuple[int, str]:
-        """See `Trainer.chain`."""
-        chain = FIRST_CHAIN
-        for step, groups in self.steps:
-            chain = extend_chain(chain, step, groups)
-        return len(self.trained), chain
 
     async def close(self) -> None:
         """See `Trainer.close`."""

@@ -21,6 +21,8 @@ _TRAIN = {
 
 _SAVE = {
     Action.OPEN_CUT: "requested",
+    Action.TAKE_CUT: "requested",
+    Action.COPY_POLICY: "copy",
     Action.READ_CURSOR: "cursor",
     Action.READ_LOADER: "loader",
     Action.READ_SPARE_POOL: "pool",
@@ -28,6 +30,8 @@ _SAVE = {
     Action.READ_LEDGER: "ledger",
     Action.SAVE_PLANE: "plane",
     Action.CLOSE_CUT: "close",
+    Action.SAVE_UNIT: "files",
+    Action.FLUSH_DEFERRED: "files",
     Action.WRITE_POLICY: "files",
     Action.WRITE_SIDECARS: "files",
     Action.WRITE_MANIFEST: "files",
@@ -38,10 +42,11 @@ _SAVE = {
 
 def save(incarnation: Incarnation) -> str:
     """`sv`: what the open save does next."""
-    for action, _ in incarnation.stands.places:
-        if action in _SAVE:
-            return _SAVE[action]
     state = incarnation.state
+    for action, _ in incarnation.stands.places:
+        # A save that has failed clears what waited for it, and is none any more.
+        if action in _SAVE and (action is not Action.FLUSH_DEFERRED or incarnation.saver.capture):
+            return _SAVE[action]
     return "requested" if state is not None and "cut" in state.barrier.waiting else "none"
 
 
@@ -52,7 +57,10 @@ def train_pump(incarnation: Incarnation) -> str:
     for action, _ in incarnation.stands.places:
         if action in _TRAIN:
             return _TRAIN[action]
-    return "idle" if save(incarnation) == "none" else "saving"
+    saving = save(incarnation)
+    if incarnation.narrow:
+        return "saving" if saving in {"requested", "copy"} else "idle"
+    return "idle" if saving == "none" else "saving"
 
 
 def door(incarnation: Incarnation) -> str:
@@ -60,7 +68,8 @@ def door(incarnation: Incarnation) -> str:
     state = incarnation.state
     if state is None:
         return "open"
-    if "cut" in state.barrier.waiting or incarnation.stands.at(Action.OPEN_CUT):
+    before = incarnation.stands.at(Action.OPEN_CUT) or incarnation.stands.at(Action.TAKE_CUT)
+    if before or "cut" in state.barrier.waiting:
         return "closing"
     return "shut" if state.barrier.cut_open else "open"
 
@@ -76,7 +85,7 @@ def tasks(incarnation: Incarnation) -> dict[str, str]:
                 found[group] = "failed"
             case Action.DROP_GROUP:
                 found[group] = "failed"
-            case Action.PUT_ROWS:
+            case Action.STORE_ROW | Action.PUT_ROWS:
                 found[group] = "committing"
             case Action.COMMIT_GROUP:
                 found[group] = "put"

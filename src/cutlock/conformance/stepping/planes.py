@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -11,7 +11,15 @@ import torch
 from safetensors.torch import load
 
 from cutlock.plane.base import BootstrapPlane, DataPlane
-from cutlock.plane.memory import INDEX_FILE, MemoryBootstrap, MemoryPlane
+from cutlock.plane.memory import (
+    INDEX_FILE,
+    NO_STEPS,
+    MemoryBootstrap,
+    MemoryPlane,
+    MemoryStore,
+    PlaneStep,
+    PlaneSteps,
+)
 
 __all__ = ["MemoryHost", "PlaneHost", "Row", "Saved"]
 
@@ -29,7 +37,7 @@ class Saved(NamedTuple):
     keys: frozenset[str]
     """Keys in its key map."""
     rows: Mapping[str, Row]
-    """Rows by key; a row without a key is left out."""
+    """Rows by key, those included whose keys are not in the key map."""
     units: frozenset[int]
     """Units whose files are there."""
 
@@ -37,8 +45,15 @@ class Saved(NamedTuple):
 class PlaneHost(Protocol):
     """A kind of store, of which there is one at a time."""
 
-    def renew(self) -> Awaitable[BootstrapPlane]:
-        """End the store, if there is one, and begin one that nobody has used."""
+    def renew(self, steps: PlaneSteps) -> Awaitable[BootstrapPlane]:
+        """End the store, if there is one, and begin one that nobody has used.
+
+        Args:
+            steps: told of every step of the store.
+
+        Raises:
+            ConfigError: the store does not tell of its steps.
+        """
         ...
 
     def connect(self) -> Awaitable[DataPlane]:
@@ -68,10 +83,17 @@ class MemoryHost:
     def __init__(self, units: int) -> None:
         self._units = units
         self._bootstrap: MemoryBootstrap | None = None
+        self._keys: dict[int, str] = {}
+        """The last key of every index of the store."""
+        self._files: dict[tuple[int, bytes], Mapping[str, Row]] = {}
+        """Rows of a unit's file, given by its inode and content."""
 
-    async def renew(self) -> MemoryBootstrap:
+    async def renew(self, steps: PlaneSteps = NO_STEPS) -> MemoryBootstrap:
         """See `PlaneHost.renew`."""
-        self._bootstrap = MemoryBootstrap(units=self._units)
+        self._keys.clear()
+        store = MemoryStore(self._units)
+        store.steps = _Noting(steps, lambda: self._note(store))
+        self._bootstrap = MemoryBootstrap(store)
         return self._bootstrap
 
     async def connect(self) -> MemoryPlane:
@@ -80,14 +102,15 @@ class MemoryHost:
         return MemoryPlane(self._bootstrap.store)
 
     def rows(self) -> Mapping[str, Row]:
-        """See `PlaneHost.rows`: rows whose data is there and can be read."""
+        """See `PlaneHost.rows`: rows whose data is there."""
         if self._bootstrap is None:
             return {}
         store = self._bootstrap.store
+        self._note(store)
         return {
-            key: Row(index % self._units, frozenset(fields))
-            for key, index in store.indexes.items()
-            if (fields := store.units[index % self._units].get(index))
+            self._keys[index]: Row(unit, frozenset(fields))
+            for unit, held in enumerate(store.units)
+            for index, fields in held.items()
         }
 
     def saved(self, directory: Path) -> Saved:
@@ -96,30 +119,57 @@ class MemoryHost:
             index = msgspec.msgpack.decode((directory / INDEX_FILE).read_bytes(), type=_Index)
         except FileNotFoundError:
             return Saved(frozenset(), {}, frozenset())
-        found: dict[int, set[str]] = {}
+        rows: dict[str, Row] = {}
         units = set()
         for unit in range(self._units):
             path = directory / f"unit_{unit}.safetensors"
             if path.exists():
                 units.add(unit)
-                for label in _labels(path.read_bytes()):
-                    number, _, field = label.partition(":")
-                    found.setdefault(int(number), set()).add(field)
-        rows = {
-            record.key: Row(record.index % self._units, frozenset(found[record.index]))
-            for record in index.keys
-            if record.index in found
-        }
+                rows |= self._rows_of(unit, path)
         return Saved(frozenset(record.key for record in index.keys), rows, frozenset(units))
+
+    def _note(self, store: MemoryStore) -> None:
+        self._keys.update((index, key) for key, index in store.indexes.items())
+
+    def _rows_of(self, unit: int, path: Path) -> Mapping[str, Row]:
+        """What a unit has written, looked at before it writes again.
+
+        The key map has no keys for rows that were put after it, and later their indexes may be
+        those of others.
+        """
+        content = path.read_bytes()
+        # The inode of a file that was removed is given out again.
+        seen = path.stat().st_ino, content
+        if seen not in self._files:
+            found: dict[int, set[str]] = {}
+            for label in _labels(content):
+                number, _, field = label.partition(":")
+                found.setdefault(int(number), set()).add(field)
+            self._files[seen] = {
+                self._keys[number]: Row(unit, frozenset(fields)) for number, fields in found.items()
+            }
+        return self._files[seen]
 
     def end(self) -> None:
         """See `PlaneHost.end`."""
         self._bootstrap = None
 
 
+class _Noting:
+    """`PlaneSteps` that note the keys of all rows when a unit writes them."""
+
+    def __init__(self, steps: PlaneSteps, note: Callable[[], None]) -> None:
+        self._steps = steps
+        self._note = note
+
+    async def reach(self, step: PlaneStep, /) -> None:
+        await self._steps.reach(step)
+        if step.op == "snapshot" and step.unit is not None:
+            self._note()
+
+
 class _Key(msgspec.Struct):
     key: str
-    index: int
 
 
 class _Index(msgspec.Struct):

@@ -35,7 +35,8 @@ def require_agreement(
         )
     if not call.arguments:
         return
-    record = next((record for record in kept if record.action == call.name), None)
+    # Of several records the last one is of this call.
+    record = next((record for record in reversed(kept) if record.action == call.name), None)
     if record is None:
         return
     for name, value in call.arguments.items():
@@ -55,6 +56,8 @@ def _translated(name: str, value: object, bounds: Bounds) -> Value:
     match name, value:
         case (("group" | "substitute"), str()):
             return bounds.prompt(value)
+        case "unit", int():
+            return bounds.units[value]
         case "groups", list():
             return bounds.prompts_of(value)
         case _, None:

@@ -55,7 +55,8 @@ INVARIANTS = (
 
 _NOBODY = (0, 0)
 """Stands for a group that the data set does not serve; no action takes it."""
-_PROMPTS = frozenset({"group", "substitute"})
+_PROMPT = frozenset({"group", "substitute"})
+_PROMPTS = frozenset({"groups", "spares", "index", "ledger"})
 _LEFT_OUT = frozenset({"admission", "attempt", "error", "bundle", "bundles", "log_records"})
 _LEFT_OUT_OF = {
     Action.BEGIN_RUN: frozenset(ARGUMENTS[Action.BEGIN_RUN]),
@@ -356,7 +357,15 @@ def _modelled(config: RunConfig) -> dict[str, object]:
         "sampler": config.plain()["sampler"],
         "capacity": config.capacity(),
         "spare_prompts": config.buffer.spare_prompts,
+        "cut": config.checkpoint.cut,
+        "units": _units(config),
     }
+
+
+def _units(config: RunConfig) -> frozenset[Value]:
+    """Units of the plane; only the narrow cut saves them one by one."""
+    narrow = config.checkpoint.cut == "narrow"
+    return frozenset(map(str, range(config.plane.units))) if narrow else frozenset({"rows"})
 
 
 def _not_modelled(root: Path, what: str) -> ConformanceError:
@@ -409,12 +418,14 @@ def _translated(record: Event, prompts: Mapping[str, Prompt], kept: int) -> Valu
 
 
 def _value(name: str, value: Any, prompts: Mapping[str, Prompt]) -> Value:
-    if name == "groups":
+    if name in _PROMPTS:
         known = [prompts.get(group, _NOBODY) for group in value]
         # A group that is named twice must not vanish in a set.
         return frozenset(known) if len(set(known)) == len(known) else frozenset({_NOBODY})
-    if name in _PROMPTS:
+    if name in _PROMPT:
         return prompts.get(value, _NOBODY)
+    if name == "unit":
+        return str(value)  # among the files of a bundle, which have names
     if value is None:
         return -1
     assert isinstance(value, int | str)
@@ -438,11 +449,12 @@ def _bounds(facts: RunFacts, config: RunConfig, budgets: frozenset[int]) -> str:
         "CrashAnywhere": True,
         "Capacity": config.capacity(),
         "Ordered": True,
-        "Units": frozenset({"rows"}),
-        "Narrow": False,
+        "Units": _units(config),
+        "Narrow": config.checkpoint.cut == "narrow",
     }
     lines = [f"    {name} = {to_tla(value)}" for name, value in values.items()]
     lines.append("    Prompts <- RealPrompts")
+    lines.append("    PutIsTorn <- WholePut")
     if sampler.get("order") == "freshest":
         lines.append("    FirstFinished <- FirstFreshest")
     return "\n".join(["CONSTANTS", *lines])
