@@ -3,7 +3,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,27 @@ if TYPE_CHECKING:
 
 # Before any test module imports ray.
 keep_ray_on_loopback()
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook, too
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All that is real runs in one worker: it shares one Ray."""
+    for item in items:
+        if item.get_closest_marker("real") is not None:
+            item.add_marker(pytest.mark.xdist_group("real"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a worker: hand the tallies over."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["tallies"] = dict(TALLIES)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended; one that died has handed nothing over."""
+    TALLIES.update(getattr(node, "workeroutput", {}).get("tallies", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

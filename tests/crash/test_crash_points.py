@@ -19,6 +19,7 @@ from cutlock.bundle.files import RealFileSystem
 from cutlock.events import EventLog
 from tests.support.crash_points import PUMPS
 from tests.support.crash_runs import (
+    NARROW_SITUATIONS,
     SITUATIONS,
     Recording,
     Restarts,
@@ -36,21 +37,21 @@ POINTS = {
     "load rows": (0, 20, 28),
     "open log": (16, 8, 0),
     "pumps": (375, 54, 475),
-    "connect": (0, 0, 8),
+    "connect": (0, 0, 23),
     "first save: begin": (4, 7, 3),
     "first save: cut": (16, 0, 9),
     "first save: rows": (14, 0, 9),
     "first save: policy": (11, 0, 6),
-    "first save: sidecars": (17, 9, 3),
-    "first save: seal": (23, 27, 5),
+    "first save: sidecars": (17, 15, 3),
+    "first save: seal": (23, 33, 5),
     "first save: publish": (4, 4, 3),
     "first save: prune": (2, 4, 4),
     "save: begin": (51, 90, 39),
     "save: cut": (204, 0, 104),
     "save: rows": (150, 0, 104),
     "save: policy": (121, 0, 66),
-    "save: sidecars": (187, 95, 33),
-    "save: seal": (248, 338, 55),
+    "save: sidecars": (187, 158, 33),
+    "save: seal": (248, 403, 55),
     "save: publish": (46, 93, 35),
     "save: prune": (141, 347, 40),
     "verify": (0, 205, 0),
@@ -61,6 +62,41 @@ POINTS = {
     "abandon": (24, 33, 0),
 }
 """Calls that change the disk, looks at it, and awaits, by stage, over all situations."""
+
+NARROW_POINTS = {
+    "create": (10, 8, 0),
+    "lock": (3, 0, 0),
+    "load rows": (0, 8, 11),
+    "open log": (6, 3, 0),
+    "pumps": (340, 24, 495),
+    "connect": (0, 0, 9),
+    "first narrow save: begin": (4, 7, 3),
+    "first narrow save: cut": (4, 0, 2),
+    "first narrow save: copy": (2, 0, 4),
+    "first narrow save: rows": (18, 0, 106),
+    "first narrow save: policy": (11, 0, 5),
+    "first narrow save: sidecars": (17, 15, 3),
+    "first narrow save: seal": (23, 33, 5),
+    "first narrow save: publish": (4, 4, 3),
+    "first narrow save: prune": (2, 4, 4),
+    "narrow save: begin": (40, 70, 30),
+    "narrow save: cut": (40, 0, 20),
+    "narrow save: copy": (20, 0, 40),
+    "narrow save: rows": (154, 0, 858),
+    "narrow save: policy": (88, 0, 40),
+    "narrow save: flush": (10, 0, 25),
+    "narrow save: sidecars": (136, 120, 24),
+    "narrow save: seal": (184, 291, 40),
+    "narrow save: publish": (32, 59, 24),
+    "narrow save: prune": (160, 371, 32),
+    "verify": (0, 65, 0),
+    "load policy": (0, 2, 2),
+    "restore state": (28, 0, 8),
+    "reclaim": (10, 16, 0),
+    "set aside": (0, 11, 0),
+    "abandon": (8, 14, 0),
+}
+"""The same over the situations of narrow saves; the pumps go on beside the saves."""
 
 OTHERS = [loss for loss in LOSSES if loss != KILL]
 
@@ -75,7 +111,7 @@ def recorded(situation: Situation, work: Path) -> Recording:
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recording]:
     return {
         situation.name: recorded(situation, tmp_path_factory.mktemp("situation"))
-        for situation in SITUATIONS
+        for situation in (*SITUATIONS, *NARROW_SITUATIONS)
     }
 
 
@@ -89,11 +125,18 @@ def points(recordings: Sequence[Recording]) -> dict[str, tuple[int, int, int]]:
     }
 
 
+@pytest.mark.parametrize(
+    ("situations", "known"),
+    [(SITUATIONS, POINTS), (NARROW_SITUATIONS, NARROW_POINTS)],
+    ids=["full", "narrow"],
+)
 def test_the_points_of_each_stage_are_those_that_are_known(
     recordings: dict[str, Recording],
+    situations: Sequence[Situation],
+    known: dict[str, tuple[int, int, int]],
 ) -> None:
-    found = points([*recordings.values()])
-    assert found == POINTS
+    found = points([recordings[situation.name] for situation in situations])
+    assert found == known
     for stage, counts in found.items():
         tally(f"crash points, {stage}", sum(counts))
 
@@ -116,7 +159,15 @@ def crash_everywhere(restarts: Restarts, losses: Callable[[int], Sequence[Loss]]
     tally("crash images resumed and audited", restarts.images)
 
 
-@pytest.mark.parametrize("situation", SITUATIONS, ids=str)
+@pytest.mark.parametrize(
+    "situation",
+    [
+        *SITUATIONS,
+        NARROW_SITUATIONS[0],
+        *(pytest.param(one, marks=pytest.mark.long) for one in NARROW_SITUATIONS[1:]),
+    ],
+    ids=str,
+)
 def test_a_crash_at_any_point_loses_and_repeats_nothing(
     ram_path: Path, situation: Situation
 ) -> None:
@@ -125,7 +176,7 @@ def test_a_crash_at_any_point_loses_and_repeats_nothing(
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("situation", SITUATIONS, ids=str)
+@pytest.mark.parametrize("situation", [*SITUATIONS, *NARROW_SITUATIONS], ids=str)
 def test_every_crash_at_any_point_loses_and_repeats_nothing(
     ram_path: Path, situation: Situation
 ) -> None:

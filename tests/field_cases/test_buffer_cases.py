@@ -125,6 +125,9 @@ class View:
     def ready_with_weight(self, start_weight: int) -> list[IndexEntry]:
         return [self._entry] if start_weight == self._entry.start_weight else []
 
+    def ready_stamps(self) -> list[int]:
+        return [] if self._entry.stamp is None else [self._entry.stamp]
+
     def ready_weights(self) -> list[int]:
         return [self._entry.start_weight]
 

@@ -349,22 +349,21 @@ class TestParticipantsAndTheDirectory:
         self, real_cluster: RealCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As a unit of another node does whose directory is its own."""
-        from cutlock.plane.transfer_queue import AsyncSimpleStorageManager
+        from cutlock.plane import transfer_queue
 
-        write = AsyncSimpleStorageManager._save_single_storage_unit
+        write = transfer_queue.write_aside
 
-        async def partly_elsewhere(manager: Any, path: str, **where: Any) -> None:
-            await write(manager, path, **where)
+        async def partly_elsewhere(actor: Any, unit: str, path: str) -> bool:
+            written = await write(actor, unit, path)
             if Path(path).name.startswith("su_1_"):
                 Path(path).rename(tmp_path / "su_1")
+            return written
 
         async with harness_of(real_cluster) as store:
             plane = await store.connect()
             await plane.put(["a", "b"], {"tokens": [torch.arange(3), torch.arange(5)]})
             with monkeypatch.context() as patch:
-                patch.setattr(
-                    AsyncSimpleStorageManager, "_save_single_storage_unit", partly_elsewhere
-                )
+                patch.setattr(transfer_queue, "write_aside", partly_elsewhere)
                 with pytest.raises(PlaneError, match=r"unit .* has written .*su_1_.* is not there"):
                     await take_snapshot(plane, tmp_path / DATA_PLANE)
             assert not (tmp_path / STAMP).exists()

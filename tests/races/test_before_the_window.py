@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cutlock.barrier import Cut
-from cutlock.controller import save
+from cutlock.controller import cut as cuts
 from cutlock.errors import CutlockError
 from tests.support.mutations import (
     ADMISSION,
@@ -67,7 +67,7 @@ async def test_a_change_after_the_request_and_before_the_window_is_in_the_bundle
 
 def _early_cursor(run: Incarnation, cut: Cut, patch: pytest.MonkeyPatch) -> None:
     cursor = run.state.sampler.cursor
-    patch.setattr(save, "_read_cursor", lambda state, cut: cursor)
+    patch.setattr(cuts, "_read_cursor", lambda state, cut: cursor)
 
 
 def _early(name: str, *more: object) -> Callable[..., None]:

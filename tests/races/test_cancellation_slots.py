@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cutlock.alphabet import Action
@@ -187,11 +188,22 @@ def save(world: World) -> Act:
     first, second = world.admit()
     world.finish(first)
     world.launch(second)
-    assert world.do(world.saver.save())
+    world.do(world.save_final())
+    world.new_saver()
     world.state.step = world.state.next_selection = 1
     world.state.version.raise_to(1)
     world.do(world.rollouts._advance_loader())
     return lambda world: world.create_task(world.saver.save())
+
+
+def narrow_save(world: World) -> Act:
+    save(world)
+
+    async def beside_the_run() -> None:
+        async with world.saver:
+            await world.saver.save()
+
+    return lambda world: world.create_task(beside_the_run())
 
 
 CUSTOM = {
@@ -199,6 +211,7 @@ CUSTOM = {
     "path": f"{Dawdling.__module__}:{Dawdling.__qualname__}",
     "options": {"window": 1},
 }
+NARROW = {"keep": 1, "cut": "narrow"}
 SPARES = {"buffer": {"spare_prompts": 1}}
 STALE = {"sampler": {"name": "windowed", "window": 0}, "buffer": {"capacity": 4}}
 DROPS = {"failures": {"attempts": 1, "drop_budget": 9}}
@@ -233,7 +246,16 @@ WORKS = (
     Work("select", select, ((1, 1), (2, 5))),
     Work("train a step and clear its rows", step, ((17, 23), (18, 27))),
     Work("save", save, ((23, 58), (24, 63)), {"checkpoint": {"keep": 1}}, cuts=True),
+    Work("narrow save", narrow_save, ((2, 55), (2, 59)), {"checkpoint": NARROW}, cuts=True),
 )
+
+
+ROLLOUTS = frozenset(
+    work.name
+    for work in WORKS
+    if not work.cuts and not {"evict", "gate", "select", "train"} & set(work.name.split())
+)
+"""Work of the rollout pump, done while no step is open: the train pump's waits for a cut."""
 
 
 async def crowd(world: World, side: str, stay: int, times: int) -> None:
@@ -308,7 +330,7 @@ class Attempt:
         world.settle()
         world.check_books()
         if work.cuts:
-            assert world.do(world.saver.save())
+            world.do(world.save_final())
             found = scan(world.root)
             assert not found.debris
             assert [verify(bundle.path).manifest.step for bundle in found.bundles][-1] == 1
@@ -403,6 +425,30 @@ def test_work_whose_time_is_up_leaves_a_task_that_can_enter_again(
 ) -> None:
     for turn in range(work.points[crowded][1]):
         attempts(limit=turn)
+
+
+@pytest.mark.parametrize("work", [work for work in WORKS if work.name in ROLLOUTS], ids=str)
+def test_a_narrow_cut_between_any_two_turns_of_work_reads_one_owner_of_everything(
+    work: Work, roots: Callable[[], Path]
+) -> None:
+    changes = {"epochs": 1} | work.changes | {"checkpoint": NARROW}
+    seen, cuts, ended = set(), 0, False
+    while not ended:
+        with World(roots(), tiny_config(**changes)) as world:
+            act = work.begin(world)
+            world.turn(10)
+            world.pauses.on = True
+            task = act(world)
+            world.turn(cuts)
+            ended = task.done()
+            seen.add(msgspec.json.encode(world.look_at_once()))
+            world.turn_until(task.done)
+            world.settle()
+            world.check_books()
+        cuts += 1
+    # Some of them before the work is done, and some after it.
+    assert len(seen) > 1
+    tally("narrow cuts tried", cuts)
 
 
 def test_rows_that_could_be_neither_put_nor_cleared_are_told_whenever_it_is_cancelled(

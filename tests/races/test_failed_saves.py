@@ -162,7 +162,7 @@ async def test_while_the_log_cannot_be_written_saves_fail_and_nothing_of_it_is_l
 
 
 HANGS = {
-    "making the bundle's directory": HangingDisk("make_directory"),
+    "making the bundle's directories": HangingDisk("make_directory"),
     "writing the sidecars": HangingDisk("write_file"),
     "sealing the bundle": HangingDisk("sync_file", 2),
     "publishing the bundle": HangingDisk("rename"),
@@ -292,6 +292,29 @@ async def test_the_last_save_is_tried_again_until_it_succeeds(
     assert [r.args["step"] for r in run.log.records if r.action == Action.FAIL_SAVE] == [4, 4]
     assert latest(rig.directory.root).name == "step_4"
     rig.check_end(run)
+
+
+@pytest.mark.parametrize("cut", ["full", "narrow"])
+@pytest.mark.parametrize("call", ["copy", "save", "snapshot_index", "snapshot_rows"])
+async def test_a_trainer_or_store_that_cancels_its_own_call_fails_the_save_and_not_the_run(
+    memory_rig: Rig, monkeypatch: pytest.MonkeyPatch, cut: str, call: str
+) -> None:
+    rig = memory_rig
+    rig.configure(checkpoint={**EVERY_STEP, "cut": cut})
+    run = await rig.run_to(2)
+
+    async def cancel(*arguments: object) -> None:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        where: Any = run.state.plane if call.startswith("snapshot") else run.trainer
+        patch.setattr(where, call, cancel)
+        run.cut.release()
+        failed = await run.logged(Action.FAIL_SAVE, step=2)
+    assert "cancelled its own call" in str(failed.args["error"])
+    await run.finish()
+    rig.check_end(run)
+    assert [bundle.manifest.step for bundle in scan(rig.directory.root).bundles] == [0, 1, 3, 4]
 
 
 async def test_a_last_save_that_never_succeeds_is_an_error_of_the_run(rig: Rig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -80,10 +81,15 @@ async def test_when_the_last_worker_is_lost_the_run_ends_and_no_prompt_is_droppe
     await resumes_cleanly(rig)
 
 
+def client(run: Incarnation) -> Any:
+    """Of the store itself, behind the one that pins rows."""
+    return run.state.plane._plane
+
+
 @contextlib.contextmanager
 def lost(run: Incarnation) -> Iterator[None]:
     """Every call of the controller's client finds that the store is lost."""
-    plane = run.state.plane
+    plane = client(run)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plane._lifeline, "_lost", "storage unit 1 is dead; resume")
         yield
@@ -121,7 +127,7 @@ async def test_a_store_that_hangs_is_waited_for_once_however_many_groups_are_in_
         failures={"attempts": 5, "drop_budget": 100},
     )
     run = await started(rig)
-    plane = run.state.plane
+    plane = client(run)
     stuck = rig.plane_holds.hold("put", "store")
     plane._limit_s = 0.05
     run.generator.finish_all()

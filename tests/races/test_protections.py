@@ -19,14 +19,13 @@ from cutlock.buffer import ReplayBuffer
 from cutlock.bundle import contents, verification
 from cutlock.bundle.artifacts import DATA_PLANE, LOADER
 from cutlock.conformance.faults.sections import Unguarded
-from cutlock.controller import restore, save
+from cutlock.controller import open_save, restore
 from cutlock.errors import (
     BundleCorruptError,
     CapacityError,
     InvariantError,
     InventoryError,
     PlaneTouchedError,
-    RowsMissingError,
 )
 from cutlock.ledger import Ledger
 from cutlock.plane.memory import MemoryBootstrap
@@ -77,10 +76,9 @@ def no_slot(kind: str) -> Callable[[Patch], None]:
     def remove(patch: Patch) -> None:
         guarded = Barrier.mutation
 
-        def mutation(barrier: Barrier, wanted: str) -> object:
-            if wanted == kind:
-                return Unguarded(Slot(barrier, kind))
-            return guarded(barrier, wanted)
+        def mutation(barrier: Barrier, wanted: str, spans: bool = True) -> object:
+            slot = guarded(barrier, wanted, spans)
+            return Unguarded(slot) if wanted == kind else slot
 
         patch.setattr(Barrier, "mutation", mutation)
 
@@ -99,10 +97,10 @@ def no_rollback(patch: Patch) -> None:
 
 
 def no_inventory(patch: Patch) -> None:
-    async def trust(*arguments: object) -> None:
+    async def trust(*arguments: object, alone: bool = True) -> None:
         pass
 
-    patch.setattr(save.Saver, "_check_inventory", trust)
+    patch.setattr(open_save, "require_inventory", trust)
 
 
 def no_slot_and_no_inventory(kind: str) -> Callable[[Patch], None]:
@@ -130,7 +128,7 @@ def no_subtraction_on_save(patch: Patch) -> None:
 
 
 def two_owners_allowed(patch: Patch) -> None:
-    patch.setattr(save, "require_consistent", lambda snapshot: None)
+    patch.setattr(open_save, "require_consistent", lambda snapshot: None)
     patch.setattr(contents, "problems", lambda cut: ())
 
 
@@ -339,7 +337,7 @@ PROTECTIONS = (
         no_slot_and_no_inventory("group_commit"),
         during(COMMIT, Action.SAVE_PLANE),
         AssertionError,
-        "on one side only",
+        "CommitGroup: moves something while the cut",
     ),
     Protection(
         "slot around the index entry of a commit",
@@ -478,8 +476,8 @@ PROTECTIONS = (
         "touch check before a restore",
         no_touch_check,
         store_of_a_living_run,
-        RowsMissingError,
-        "the plane has no row",
+        InventoryError,
+        "holds 2 rows that the index does not own",
     ),
 )
 

@@ -269,7 +269,7 @@ async def test_rows_that_are_missing_after_the_load_are_counted_and_named(memory
         await connect_plane(ready, connect)
 
 
-async def test_rows_that_no_group_owns_are_cleared_before_the_first_step(memory_rig: Rig) -> None:
+async def test_rows_that_no_group_owns_are_refused(memory_rig: Rig) -> None:
     plan = memory_rig.plan(await three_ready(memory_rig))
     await memory_rig.harness.start()
     ready = await load_plane(plan, memory_rig.harness.bootstrap)
@@ -279,9 +279,8 @@ async def test_rows_that_no_group_owns_are_cleared_before_the_first_step(memory_
         await plane.put(["nobody/0"], {"reward": [torch.tensor([1.0])]})
         return plane
 
-    connected = await connect_plane(ready, connect)
-    indexed = [key for entry in plan.snapshot.index for key in entry.row_keys]
-    assert sorted(await connected.plane.list_keys()) == sorted(indexed)
+    with pytest.raises(InventoryError, match=r"1 rows that the index does not own.*'nobody/0'"):
+        await connect_plane(ready, connect)
 
 
 async def test_a_bundle_of_another_run_is_no_way_out(memory_rig: Rig) -> None:

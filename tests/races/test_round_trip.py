@@ -30,6 +30,7 @@ from tests.support.situations import (
     SITUATIONS,
     Situation,
     more_groups_than_places,
+    narrow,
     with_sampler,
 )
 
@@ -63,6 +64,25 @@ async def bundle_of(rig: Rig, situation: Situation, sampler: str) -> Path:
 async def test_a_restored_run_is_the_saved_one_and_trains_what_is_left_once(
     rig: Rig, root: Path, sampler: str, situation: Situation
 ) -> None:
+    await goes_round(rig, root, sampler, situation)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=str)
+async def test_a_run_that_was_saved_by_a_narrow_cut_is_restored_as_well(
+    rig: Rig, root: Path, situation: Situation
+) -> None:
+    await goes_round(rig, root, "in_order", narrow(situation))
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=str)
+@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "in_order"])
+async def test_a_run_of_any_sampler_is_restored_from_a_narrow_cut(
+    memory_rig: Rig, root: Path, sampler: str, situation: Situation
+) -> None:
+    await goes_round(memory_rig, root, sampler, narrow(situation))
+
+
+async def goes_round(rig: Rig, root: Path, sampler: str, situation: Situation) -> None:
     bundle = await bundle_of(rig, situation, sampler)
     resumed = await rig.resume(bundle, with_rows=situation.with_rows, started=False)
     snapshot = resumed.plan.snapshot

@@ -138,7 +138,7 @@ async def test_a_save_slower_than_the_limit_of_the_store_fails_and_the_next_succ
     rig: Rig, real_cluster: RealCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await rig.run_to(2)
-    plane = run.state.plane
+    plane = run.state.plane._plane
     snapshot_rows = plane.snapshot_rows
 
     async def stall_and_save(directory: Path, stamp: PlaneStamp) -> None:

@@ -121,7 +121,7 @@ async def test_fronts_work_in_the_actor_that_they_are_handed_to(trainer, generat
             await generators.load_weights(weights, 0)
             rollouts = await generators.generate(TASK[0], group_size=4, seed=5)
             report = await trainer.train(0, {"g": sorted(rows)})
-            return type(weights).__name__, rollouts, report, await trainer.chain()
+            return type(weights).__name__, rollouts, report, await trainer.copy()
 
         return asyncio.run(step())
 
@@ -137,13 +137,12 @@ async def test_fronts_work_in_the_actor_that_they_are_handed_to(trainer, generat
 
 async def test_a_save_holds_the_state_of_its_begin_and_loads_again(trainer, rows, tmp_path):
     groups = {"g": sorted(rows)}
-    save = asyncio.create_task(trainer.save(tmp_path))
-    await asyncio.sleep(0)
+    await trainer.copy()
     await trainer.train(0, groups)
-    await save
-    assert (await trainer.chain())[0] == 1
+    await trainer.save(tmp_path)
+    assert (await trainer.copy())[0] == 1
     await trainer.load(tmp_path)
-    assert await trainer.chain() == (0, FIRST_CHAIN)
+    assert await trainer.copy() == (0, FIRST_CHAIN)
     handed = await (await trainer.weights()).ref
     fresh = TorchTrainer(TASK.shape, seed=1).weights()
     assert all(torch.equal(handed[name], fresh[name]) for name in fresh)
@@ -153,10 +152,10 @@ async def test_a_save_holds_the_state_of_its_begin_and_loads_again(trainer, rows
 
 
 async def test_a_dead_trainer_is_named_and_can_be_closed(trainer):
-    await trainer.chain()
+    await trainer.copy()
     trainer.worker.kill()
-    with pytest.raises(WorkerError, match="trainer died or was cut off before it answered chain"):
-        await trainer.chain()
+    with pytest.raises(WorkerError, match="trainer died or was cut off before it answered copy"):
+        await trainer.copy()
 
 
 async def test_errors_of_the_family_arrive_as_they_are_and_others_name_the_worker(generators):

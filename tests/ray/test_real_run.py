@@ -30,12 +30,17 @@ task = { prompts = 16, length = 3, vocabulary = 6 }
 
 
 def assert_all_trained(run: Path) -> Audit:
+    audit = assert_audited(run)
+    assert_accepted(RunDirectory(run))
+    return audit
+
+
+def assert_audited(run: Path) -> Audit:
     audit = audit_run(RunDirectory(run))
     assert audit.problems == ()
     assert audit.ok
     assert (audit.lost, audit.trained_twice, audit.pending, audit.unread) == (0, 0, 0, 0)
     assert audit.trained_once + audit.dropped == audit.prompts
-    assert_accepted(RunDirectory(run))
     return audit
 
 
@@ -70,11 +75,11 @@ KILLS: dict[Action, int] = {
     Action.CLEAR_ROWS: 4,
     Action.RAISE_VERSION: 4,
     Action.SYNC_WEIGHTS: 4,
-    Action.OPEN_CUT: 2,
-    Action.READ_CURSOR: 2,
-    Action.READ_LEDGER: 2,
+    Action.REQUEST_CUT: 2,
+    Action.TAKE_CUT: 2,
+    Action.COPY_POLICY: 2,
     Action.SAVE_PLANE: 2,
-    Action.CLOSE_CUT: 2,
+    Action.SAVE_UNIT: 2,
     Action.WRITE_POLICY: 2,
     Action.WRITE_MANIFEST: 2,
     Action.PUBLISH_BUNDLE: 2,
@@ -83,6 +88,38 @@ KILLS: dict[Action, int] = {
     Action.RESTORE_CURSOR: 1,
 }
 """Actions, and the last of their announcements to die at."""
+
+
+IN_A_SAVE = {
+    "narrow": ("CopyPolicy:2", "SaveUnit:2", "PublishBundle:2"),
+    "full": ("ReadLedger:2", "SavePlane:2", "PublishBundle:2"),
+}
+"""After the cut, with its rows unwritten, and before its publication."""
+
+
+@pytest.mark.parametrize("cut", IN_A_SAVE)
+def test_a_run_that_is_killed_in_every_part_of_a_save_and_changes_its_mode_loses_nothing(
+    tmp_path: Path, cut: str
+) -> None:
+    """The last start goes on in the other mode than its bundle was saved with.
+
+    The model knows one mode a run, so that the audit alone tells.
+    """
+    configs = {name: tmp_path / f"{name}.toml" for name in IN_A_SAVE}
+    for name, path in configs.items():
+        path.write_text(RUN.replace("keep = 2", f'keep = 2, cut = "{name}"'))
+    run = tmp_path / "run"
+    for number, kill in enumerate(IN_A_SAVE[cut]):
+        start = ["resume", run] if number else ["run", configs[cut], "--out", run]
+        with Cutlock(tmp_path / str(number), *start, "--kill-at", kill) as command:
+            command.ends(code=1)
+        left = audit_run(RunDirectory(run))
+        assert left.problems == (), kill
+        assert (left.lost, left.trained_twice) == (0, 0)
+    (other,) = {*configs} - {cut}
+    with Cutlock(tmp_path / "last", "resume", run, "--config", configs[other]) as command:
+        command.ends(code=0)
+    assert assert_audited(run).restarts == 3
 
 
 def test_twelve_kills_in_a_row_lose_and_repeat_nothing(tmp_path: Path) -> None:

@@ -24,11 +24,24 @@ START = (
     Action.RESTORE_CURSOR,
     Action.START_PUMPS,
 )
-SAVE = (Action.REQUEST_CUT, *SAVE_STOPS, Action.PRUNE_BUNDLES)
+NARROW = frozenset({Action.TAKE_CUT, Action.COPY_POLICY, Action.SAVE_UNIT})
+"""Stops of a save that the full window does not have."""
+FULL = frozenset(SAVE_STOPS[: SAVE_STOPS.index(Action.SAVE_PLANE)]) - NARROW | {Action.CLOSE_CUT}
+"""Stops of a save that the narrow cut does not have."""
+
+
+def _save_without(stops: frozenset[Action]) -> tuple[Action, ...]:
+    kept = (stop for stop in SAVE_STOPS if stop not in stops)
+    return (Action.REQUEST_CUT, *kept, Action.PRUNE_BUNDLES)
+
+
+SAVE = _save_without(NARROW)
+NARROW_SAVE = _save_without(FULL)
 OF_A_GROUP = (
     Action.ABORT_STALE,
     Action.LAUNCH_GROUP,
     Action.BEGIN_COMMIT,
+    Action.STORE_ROW,
     Action.PUT_ROWS,
     Action.COMMIT_GROUP,
     Action.DROP_GROUP,
@@ -118,15 +131,19 @@ class Script:
 
     def save(self) -> Script:
         """A save from its request to its end."""
-        for action in SAVE:
-            self.do(action)
+        for action in self._save:
+            assert self._tried(action, None), f"{action} is not possible"
         return self
+
+    @property
+    def _save(self) -> tuple[Action, ...]:
+        return NARROW_SAVE if self.bounds.narrow else SAVE
 
     def _options(self) -> Iterator[tuple[Action, Value | None]]:
         incarnation = self.stepper.incarnation
         if incarnation is not None and incarnation.stands.at(Action.REQUEST_CUT):
             yield Action.REQUEST_CUT, None
-        for action in (*SAVE[1:], *ALONE):
+        for action in (Action.FLUSH_DEFERRED, *self._save[1:], *ALONE):
             yield action, None
         for prompt in self.bounds.groups:
             for action in OF_A_GROUP:
@@ -141,7 +158,16 @@ class Script:
                     self.do(action, group, substitute=spare)
                     return True
                 return False
+            if action in {Action.STORE_ROW, Action.SAVE_UNIT}:
+                return any(self._stored(action, group, unit) for unit in self.bounds.units)
             self.do(action, group)
+        except NotEnabledError:
+            return False
+        return True
+
+    def _stored(self, action: Action, group: Value | None, unit: Value) -> bool:
+        try:
+            self.do(action, group, unit=unit)
         except NotEnabledError:
             return False
         return True
@@ -160,7 +186,7 @@ class Script:
 
 
 def everything(root: Path) -> list[Script]:
-    """Runs to the end that together do every action of the full window."""
+    """Runs to the end that together do every action."""
     with Script(root / "spares", batches=3, per_epoch=3, spare_mark=1) as spares:
         spares.start().to(Action.FILL_SPARE_POOL).to(Action.LAUNCH_GROUP)
         spares.do(Action.FAIL_GROUP, (1, 1), gives_up=True)
@@ -185,4 +211,17 @@ def everything(root: Path) -> list[Script]:
             for action in (Action.BEGIN_COMMIT, Action.PUT_ROWS, Action.COMMIT_GROUP):
                 stale.do(action, prompt)
         stale.finish()
-    return [spares, losses, stale]
+    with Script(root / "narrow", narrow=True) as narrow:
+        beside_a_save(narrow)
+        narrow.finish()
+    return [spares, losses, stale, narrow]
+
+
+def beside_a_save(script: Script) -> dict[str, Value]:
+    """A step is trained and cleared while a narrow save writes; returns the state of its cut."""
+    script.start().to(Action.SYNC_WEIGHTS).to(Action.COMMIT_GROUP)
+    for action in (Action.REQUEST_CUT, Action.TAKE_CUT, Action.COPY_POLICY, Action.SAVE_PLANE):
+        script.do(action)
+    cut = script.state
+    script.to(Action.CLEAR_ROWS, without=(Action.SAVE_UNIT, Action.WRITE_POLICY))
+    return cut

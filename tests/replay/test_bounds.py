@@ -60,7 +60,7 @@ def test_a_configuration_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"Narrow": True}, "full window only"),
+        ({"Narrow": "yes"}, "Narrow"),
         ({"Batches": "3"}, "Batches"),
         ({"Batches": True}, "Batches"),
         ({"Member": frozenset()}, "give a set of at least one"),

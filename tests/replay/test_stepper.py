@@ -8,13 +8,15 @@ from cutlock.alphabet import Action
 from cutlock.audit import audit_run
 from cutlock.errors import ConformanceError, DivergenceError, NotEnabledError
 from cutlock.tlc.action import ActionCall
-from tests.replay.script import SAVE, Script, everything, of
+from tests.replay.script import SAVE, Script, beside_a_save, everything, of
 
-NARROW = {Action.STORE_ROW, Action.SAVE_UNIT, Action.FLUSH_DEFERRED}
+IN_BOTH_MODES = pytest.mark.parametrize("narrow", [False, True], ids=["full", "narrow"])
 
 
-def test_a_run_goes_to_its_end_and_the_audit_finds_nothing(ram_path: Path) -> None:
-    with Script(ram_path / "run", batches=4, per_epoch=2, members=(1, 2)) as script:
+@IN_BOTH_MODES
+def test_a_run_goes_to_its_end_and_the_audit_finds_nothing(ram_path: Path, narrow: bool) -> None:
+    size = {"batches": 4, "per_epoch": 2, "members": (1, 2), "units": ("u1", "u2")}
+    with Script(ram_path / "run", **size, narrow=narrow) as script:
         script.finish()
         assert script.everything_trained_once
         assert audit_run(script.stepper.directory).problems == ()
@@ -42,8 +44,9 @@ def test_a_crash_takes_everything_but_the_disk(ram_path: Path) -> None:
         assert state == {**script.states[0], "disk": disk, "crashes": 1}
 
 
-def test_a_crashed_run_resumes_what_the_bundle_holds(ram_path: Path) -> None:
-    with Script(ram_path / "run") as script:
+@IN_BOTH_MODES
+def test_a_crashed_run_resumes_what_the_bundle_holds(ram_path: Path, narrow: bool) -> None:
+    with Script(ram_path / "run", narrow=narrow) as script:
         script.start().to(Action.SYNC_WEIGHTS).to(Action.COMMIT_GROUP).save()
         kept = {**script.state, "crashes": 1}
         script.do(Action.CRASH)
@@ -55,11 +58,12 @@ def test_a_crashed_run_resumes_what_the_bundle_holds(ram_path: Path) -> None:
         assert audit_run(script.stepper.directory).problems == ()
 
 
-def test_a_crash_may_come_at_any_action(ram_path: Path) -> None:
-    with Script(ram_path / "whole") as script:
+@IN_BOTH_MODES
+def test_a_crash_may_come_at_any_action(ram_path: Path, narrow: bool) -> None:
+    with Script(ram_path / "whole", narrow=narrow) as script:
         calls = script.finish().done
     for number in range(1, len(calls)):
-        with Script(ram_path / str(number)) as script:
+        with Script(ram_path / str(number), narrow=narrow) as script:
             for call in calls[:number]:
                 script.do(Action(call.name), **call.arguments)
             script.do(Action.CRASH)
@@ -67,9 +71,25 @@ def test_a_crash_may_come_at_any_action(ram_path: Path) -> None:
             assert script.everything_trained_once
 
 
-def test_every_action_of_the_full_window_can_be_done(ram_path: Path) -> None:
+def test_every_action_can_be_done(ram_path: Path) -> None:
     done = {name for script in everything(ram_path) for name in script.names}
-    assert done == set(Action) - NARROW
+    assert done == set(Action)
+
+
+def test_the_pumps_go_on_while_a_narrow_save_writes(ram_path: Path) -> None:
+    with Script(ram_path / "run", narrow=True) as script:
+        before = beside_a_save(script)
+        assert script.state["rows"] == before["rows"]
+        assert script.state["deferred"] == before["index"] != frozenset()
+        script.to(Action.PUBLISH_BUNDLE)
+        assert Action.FLUSH_DEFERRED in script.names
+        assert script.state["deferred"] == frozenset()
+        disk = script.state["disk"]
+        assert (disk["index"], disk["rows"]) == (before["index"], before["rows"])
+        assert disk["trained"] == before["trained"] != script.state["trained"]
+        script.do(Action.CRASH)
+        script.finish()
+        assert script.everything_trained_once
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ COMMUTES = {
         "BeginCommit, FailGroup",
         "BeginCommit, LaunchGroup",
         "BeginCommit, PutRows",
+        "CommitGroup, FailGroup",
         "CommitGroup, PutRows",
         "CommitGroup, RollbackGroup",
         "DropGroup, BeginCommit",
@@ -47,6 +48,7 @@ COMMUTES = {
         "LaunchGroup, RollbackGroup",
     },
     "a rollout goes on while the pump looks for more": {
+        "CommitAdmission, FailGroup",
         "LaunchGroup, OpenGate",
         "RaiseEpoch, LaunchGroup",
     },
@@ -62,14 +64,11 @@ COMMUTES = {
         "ClearRows, PutRows",
         "CommitGroup, RaiseVersion",
         "CommitGroup, SyncWeights",
-        "LaunchGroup, ClearRows",
-        "TrainStep, FailGroup",
-        "TrainStep, LaunchGroup",
+        "LaunchGroup, SelectGroups",
     },
     "the pump goes on beside a step that does not move the version": {
-        "CommitAdmission, ClearRows",
+        "ClearRows, OpenGate",
         "SyncWeights, OpenGate",
-        "TrainStep, OpenGate",
     },
     "a slot that is held goes on while a cut waits for it": {
         "CommitGroup, RequestCut",

@@ -64,7 +64,7 @@ MOODS = {
     + (CRASH,) * 2,
 }
 REFUSED = "refused"
-HELD_BACK = {Action.BEGIN_COMMIT, Action.PUT_ROWS, Action.COMMIT_GROUP}
+HELD_BACK = {Action.BEGIN_COMMIT, Action.STORE_ROW, Action.PUT_ROWS, Action.COMMIT_GROUP}
 
 
 @st.composite
@@ -95,6 +95,7 @@ def all_bounds(draw: st.DrawFn) -> Bounds:
         max_failures=draw(one_of((6, 3))),
         capacity=least + more,
         units=UNITS[: draw(one_of((1, 2)))],
+        narrow=draw(one_of((False, True))),
     )
 
 
@@ -113,7 +114,7 @@ class PairMachine:
         self._done = done
         bounds = data.draw(all_bounds(), "bounds")
         if host is not None:
-            bounds = replace(bounds, units=UNITS)
+            bounds = replace(bounds, units=UNITS, narrow=False)
         self._mood = MOODS[self._draw(sorted(MOODS))]
         prompts = prompts_of(bounds)
         self._slow = {self._draw(prompts), self._draw(prompts), self._draw(prompts)}

@@ -40,8 +40,8 @@ def commit_keeps_the_ledger_record(patch: pytest.MonkeyPatch) -> None:
 def commit_is_outside_every_slot(patch: pytest.MonkeyPatch) -> None:
     mutation = Barrier.mutation
 
-    def unguarded(self: Barrier, kind: str) -> Slot:
-        return mutation(Barrier() if kind == "group_commit" else self, kind)
+    def unguarded(self: Barrier, kind: str, spans: bool = True) -> Slot:
+        return mutation(Barrier() if kind == "group_commit" else self, kind, spans)
 
     patch.setattr(Barrier, "mutation", unguarded)
     patch.setattr(Barrier, "require_slot", nothing)
@@ -108,9 +108,9 @@ def spares_are_not_saved(patch: pytest.MonkeyPatch) -> None:
 def a_failed_save_counts_as_done(patch: pytest.MonkeyPatch) -> None:
     write = Saver._write
 
-    async def hasty(self: Saver, step: int) -> None:
+    async def hasty(self: Saver, step: int, *rest: Any) -> None:
         try:
-            await write(self, step)
+            await write(self, step, *rest)
         except CutlockError:
             self._saved_step = step
             raise
@@ -128,7 +128,7 @@ FOUND_BY: dict[Spoil, str] = {
     a_retry_is_of_another_step: r"\n  idx\[",
     a_failed_commit_leaves_its_rows: "(RollbackGroup|CancelCommit).*\n  (rows|task)",
     a_second_cancellation_stops_the_clear: "CancelCommitTwice",
-    spares_are_not_saved: "ReadSparePool.*\n  cap.pool",
+    spares_are_not_saved: "(ReadSparePool|TakeCut).*\n  cap.pool",
     a_failed_save_counts_as_done: "FailSave.*\n  saved: ",
 }
 """What the divergence says first."""

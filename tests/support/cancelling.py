@@ -19,12 +19,13 @@ from cutlock.controller.assembly import Parts, assemble, build_prompts
 from cutlock.controller.capture import Capture
 from cutlock.controller.config import RunConfig
 from cutlock.controller.core import Controller, RunReport
+from cutlock.controller.cut import read_in_window, require_inventory, take_cut
 from cutlock.controller.restore import load_plane
-from cutlock.controller.save import RunIdentity
+from cutlock.controller.save import RunIdentity, Saver
 from cutlock.events import MemoryLog, Record
 from cutlock.plane.base import DataPlane
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore
-from cutlock.records import LedgerRecord
+from cutlock.records import LedgerRecord, Snapshot
 from cutlock.workers.base import PromptSet
 from tests.support.checks import assert_all_accounted, lost_on_purpose, served, trained
 from tests.support.local_runs import LightTrainer, OneThread
@@ -223,6 +224,18 @@ class World(TurnedLoop):
             sleep=sleep_for_ever,
         )
 
+    def new_saver(self) -> None:
+        """A saver that goes on after the last one; each is used once."""
+        identity = RunIdentity("the run", 1)
+        self.saver = Saver(self.state, self.trainer, identity, self.root, self.saver._saved_step)
+        self.controller._saver = self.train._saver = self.saver
+
+    async def save_final(self) -> None:
+        """Save the last step, with a saver of its own."""
+        self.new_saver()
+        async with self.saver:
+            await self.saver.save_final()
+
     # Bringing a state about.
 
     def create_task(self, work: Coroutine[Any, Any, T], *, name: str = "") -> asyncio.Task[T]:
@@ -321,6 +334,7 @@ class World(TurnedLoop):
             task.cancel()
         self.turn(5)
         self.check_books()
+        self.new_saver()
         self.saver._write = self._look  # type: ignore[method-assign]
         self.saver._prune = _nothing  # type: ignore[method-assign]
         self.generator.finish_all()
@@ -333,13 +347,40 @@ class World(TurnedLoop):
         assert (self.state.permits.held, self.rollouts.in_flight) == (0, 0)
         assert not self.tasks
 
-    async def _look(self, step: int) -> None:
+    def look_at_once(self) -> Snapshot:
+        """What a narrow cut reads now, having shown that everything has the one owner it reads."""
+        capture = Capture()
+
+        async def cut() -> None:
+            async with self.state.barrier.checkpoint() as cut:
+                take_cut(self.state, cut, capture)
+                self._compare(capture.snapshot(rows=True))
+                self.state.plane.unpin()
+
+        self.do(cut())
+        return capture.snapshot(rows=True)
+
+    def _compare(self, snapshot: Snapshot) -> None:
+        require_consistent(snapshot)
+        owners = self.books.owners()
+        wrong = {group: places for group, places in owners.items() if len(places) != 1}
+        assert not wrong, f"not exactly one owner: {wrong}"
+        for place, groups in (
+            ("pool", [spare.key for spare in snapshot.spare_pool]),
+            ("index", [entry.group_id for entry in snapshot.index]),
+            ("ledger", [record.group_id for record in snapshot.ledger]),
+        ):
+            assert sorted(groups) == sorted(g for g, at in owners.items() if at == [place])
+        rows = {key for entry in snapshot.index for key in entry.row_keys}
+        assert rows <= set(self.store.indexes)
+
+    async def _look(self, step: int, *_: object) -> None:
         self.saver._saved_step = step
         capture = Capture()
         async with self.state.barrier.checkpoint() as cut:
-            await self.saver._read(cut, capture)
+            await read_in_window(self.state, cut, capture)
             require_consistent(capture.snapshot(rows=True))
-            await self.saver._check_inventory(cut, capture.index or ())
+            await require_inventory(self.state.plane, capture.index or ())
 
 
 async def _nothing(*_: object) -> None:

@@ -16,8 +16,19 @@ from cutlock.events import Record
 from cutlock.records import IndexEntry, Snapshot
 from cutlock.workers.base import PromptSet
 
-WINDOW = SAVE_STOPS[: SAVE_STOPS.index(Action.CLOSE_CUT) + 1]
-"""The stop points inside the exclusive window, in order."""
+WINDOW = tuple(
+    action
+    for action in SAVE_STOPS[: SAVE_STOPS.index(Action.CLOSE_CUT) + 1]
+    if action not in {Action.TAKE_CUT, Action.COPY_POLICY, Action.SAVE_UNIT}
+)
+"""The stop points inside the exclusive window of a full save, in order."""
+
+BACKGROUND = (
+    Action.SAVE_PLANE,
+    Action.SAVE_UNIT,
+    *SAVE_STOPS[SAVE_STOPS.index(Action.CLOSE_CUT) + 1 :],
+)
+"""The stop points of a narrow save that come while the run goes on."""
 
 OUTSIDE_EVERY_SLOT = frozenset({Action.OPEN_GATE, Action.LAUNCH_GROUP, Action.FAIL_GROUP})
 """Actions that move no prompt and so may fall into an exclusive window."""

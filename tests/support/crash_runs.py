@@ -40,10 +40,14 @@ RUN = "run"
 """The run directory, in the directory that a crash is about."""
 
 SAVES = ("first save", "save")
+NARROW_SAVES = ("first narrow save", "narrow save")
 
 _PARTS = {
     Action.REQUEST_CUT: "cut",
+    Action.COPY_POLICY: "copy",
     Action.SAVE_PLANE: "rows",
+    Action.SAVE_UNIT: "rows",
+    Action.FLUSH_DEFERRED: "flush",
     Action.CLOSE_CUT: "cut",
     Action.WRITE_POLICY: "policy",
     Action.WRITE_SIDECARS: "sidecars",
@@ -59,16 +63,21 @@ class _Stops:
 
     async def reach(self, action: Action, /, **where: object) -> None:
         of, _, part = stage().partition(": ")
-        if of in SAVES and part and action in _PARTS:
+        if of in (*SAVES, *NARROW_SAVES) and part and action in _PARTS:
             enter(f"{of}: {_PARTS[action]}")
         await asyncio.sleep(0)
 
 
 class _Steps:
-    """Steps of the store that suspend."""
+    """Steps of the store that suspend; under narrow cuts its units take whole training steps."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._unit_turns = 50 if config.checkpoint.cut == "narrow" else 1
 
     async def reach(self, step: PlaneStep, /) -> None:
-        await asyncio.sleep(0)
+        unit = (step.op, step.phase) == ("snapshot", "unit")
+        for _ in range(self._unit_turns if unit else 1):
+            await asyncio.sleep(0)
 
 
 class _SlowTrainer(LightTrainer):
@@ -77,7 +86,7 @@ class _SlowTrainer(LightTrainer):
     async def save(self, directory: Path) -> None:
         for name in POLICY_FILES:
             await asyncio.sleep(0)
-            text = json.dumps(self.steps if name == TRAINER_FILE else name)
+            text = json.dumps(self.copied if name == TRAINER_FILE else name)
             (directory / name).write_text(text)
         await asyncio.sleep(0)
 
@@ -86,9 +95,9 @@ class _SlowTrainer(LightTrainer):
             await asyncio.sleep(0)
             await super().load(directory)
 
-    async def chain(self) -> tuple[int, str]:
+    async def copy(self) -> tuple[int, str]:
         await asyncio.sleep(0)
-        return await super().chain()
+        return await super().copy()
 
 
 @dataclass(frozen=True)
@@ -159,18 +168,39 @@ SITUATIONS = (
 )
 
 
+NARROW_SITUATIONS = (
+    Situation(
+        "a new run, narrow",
+        config(task={"prompts": 8}, checkpoint={"every": 1, "keep": 1, "cut": "narrow"}),
+        new=True,
+    ),
+    Situation(
+        "a resume, narrow",
+        config(task={"prompts": 8}, checkpoint={"every": 1, "keep": 1, "cut": "narrow"}),
+        killed=(Action.SELECT_GROUPS, 2),
+    ),
+    Situation(
+        "failed saves, narrow",
+        config(task={"prompts": 8}, checkpoint={"every": 1, "keep": 2, "cut": "narrow"}),
+        killed=(Action.SELECT_GROUPS, 2),
+        trouble=Trouble(broken_saves=frozenset({1, 2})),
+    ),
+)
+"""What is done meanwhile by the pumps is of the stage `pumps`, as in the others."""
+
+
 @contextlib.contextmanager
 def _stages(saves: Iterator[str]) -> Iterator[None]:
     """Name what the functions of save and restore do."""
-    original = Saver.save
+    original = Saver._save
 
-    async def save(saver: Saver) -> bool:
+    async def save(saver: Saver, *arguments: Any) -> None:
         with during(f"{next(saves)}: begin"):
-            return await original(saver)
+            await original(saver, *arguments)
 
     with contextlib.ExitStack() as patches:
         for place, name, replacement in (
-            (Saver, "save", save),
+            (Saver, "_save", save),
             (BundleWriter, "abandon", staged("abandon", BundleWriter.abandon)),
             (assembly, "connect_plane", staged("connect", assembly.connect_plane)),
             (assembly, "restore_state", staged("restore state", assembly.restore_state)),
@@ -220,9 +250,14 @@ def before(situation: Situation, base: Path) -> None:
 def start(situation: Situation, run: Run, recorder: Recorder) -> None:
     """Start the run and bring it to its end."""
     run.trouble = situation.trouble
-    run.steps, run.new_trainer, run.make_task = _Steps(), _SlowTrainer, recorder.make_task
-    saves = iter(SAVES[:1]) if situation.new else iter(())
-    named = iter(lambda: next(saves, SAVES[1]), None)
+    run.steps, run.new_trainer, run.make_task = (
+        _Steps(situation.config),
+        _SlowTrainer,
+        recorder.make_task,
+    )
+    first, later = NARROW_SAVES if situation.config.checkpoint.cut == "narrow" else SAVES
+    saves = iter([first]) if situation.new else iter(())
+    named = iter(lambda: next(saves, later), None)
     with _stages(named), contextlib.ExitStack() as stack:
         with during("lock"):
             stack.enter_context(run.directory.lock())

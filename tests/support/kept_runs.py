@@ -83,6 +83,17 @@ KEPT = {
         failing=1,
         broken_saves=frozenset({2}),
     ),
+    "narrow": Kept(
+        {
+            "epochs": 2,
+            "checkpoint": {"every": 1, "keep": 9, "cut": "narrow"},
+            "task": {"prompts": 4},
+        },
+        (Action.WRITE_MANIFEST, 3),
+        failing=0,
+        broken_puts=frozenset({3}),
+        broken_saves=frozenset({2}),
+    ),
     "weight_fifo": Kept(
         {"sampler": {"name": "weight_fifo"}, "task": {"prompts": 4}},
         (Action.SAVE_PLANE, 3),

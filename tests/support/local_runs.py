@@ -36,7 +36,14 @@ from cutlock.controller.save import RunIdentity
 from cutlock.errors import PlaneError, WorkerError
 from cutlock.events import EventLog
 from cutlock.plane.base import DataPlane, Fields
-from cutlock.plane.memory import NO_STEPS, MemoryBootstrap, MemoryPlane, MemoryStore, PlaneSteps
+from cutlock.plane.memory import (
+    NO_STEPS,
+    MemoryBootstrap,
+    MemoryPlane,
+    MemoryStore,
+    PlaneStep,
+    PlaneSteps,
+)
 from cutlock.stops import NO_STOPS, StopPoints
 from cutlock.workers.base import POLICY_FILES, TRAINER_FILE, Prompt, Rollouts, StepReport
 from cutlock.workers.chain import FIRST_CHAIN, extend_chain
@@ -51,7 +58,7 @@ def tiny_config(**changes: Any) -> RunConfig:
         "prompts_per_step": 2,
         "group_size": 2,
         "sampler": {"name": "in_order"},
-        "checkpoint": {"every": 1},
+        "checkpoint": {"every": 1, "cut": "full"},
         "plane": {"kind": "memory"},
         "task": {"prompts": 5, "length": 2, "vocabulary": 3},
     }
@@ -71,6 +78,7 @@ class LightTrainer:
     def __init__(self, plane: DataPlane) -> None:
         self._plane = plane
         self.steps: list[tuple[int, list[str]]] = []
+        self.copied: list[tuple[int, list[str]]] = []
 
     async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
         keys = [key for rows in groups.values() for key in rows]
@@ -82,20 +90,22 @@ class LightTrainer:
     async def weights(self) -> object:
         return len(self.steps)
 
+    async def copy(self) -> tuple[int, str]:
+        self.copied = list(self.steps)
+        chain = FIRST_CHAIN
+        for step, groups in self.copied:
+            chain = extend_chain(chain, step, groups)
+        return sum(len(groups) for _, groups in self.copied), chain
+
     async def save(self, directory: Path) -> None:
         for name in POLICY_FILES:
-            (directory / name).write_text(json.dumps(self.steps if name == TRAINER_FILE else name))
+            text = json.dumps(self.copied if name == TRAINER_FILE else name)
+            (directory / name).write_text(text)
 
     async def load(self, directory: Path) -> None:
         self.steps = [
             (step, groups) for step, groups in json.loads((directory / TRAINER_FILE).read_text())
         ]
-
-    async def chain(self) -> tuple[int, str]:
-        chain = FIRST_CHAIN
-        for step, groups in self.steps:
-            chain = extend_chain(chain, step, groups)
-        return sum(len(groups) for _, groups in self.steps), chain
 
     async def close(self) -> None:
         pass
@@ -168,6 +178,14 @@ class BrokenPlane(MemoryPlane):
             raise PlaneError(f"save number {self._saves} is broken")
 
 
+class SlowUnits:
+    """Steps of a store whose units take their time over a snapshot."""
+
+    async def reach(self, step: PlaneStep, /) -> None:
+        for _ in range(60 if (step.op, step.phase) == ("snapshot", "unit") else 0):
+            await asyncio.sleep(0)
+
+
 class OneThread(ThreadPoolExecutor):
     """Runs what it is given at once, in the thread that asks."""
 
@@ -215,7 +233,8 @@ class Run:
     def copy(self, root: Path) -> Run:
         """The run as a kill at this instant would leave it."""
         shutil.copytree(self.root, root)
-        return Run(RunDirectory(root), replace(self.trouble, broken_saves=frozenset()))
+        trouble = replace(self.trouble, broken_saves=frozenset())
+        return Run(RunDirectory(root), trouble, self.steps)
 
     def first(self, config: RunConfig, stops: StopPoints = NO_STOPS) -> RunReport:
         return in_one_thread(self._run(config, None, stops), self.make_task)

@@ -60,6 +60,9 @@ class LossyDisk:
             raise
         path.write_bytes(data)
 
+    def begin_sync(self, path: Path) -> None:
+        """Promises nothing, so it does nothing."""
+
     def sync_file(self, path: Path) -> None:
         self._operation("sync", path)
         node = self._node(path)

@@ -22,6 +22,7 @@ from cutlock.controller.assembly import Parts, assemble, build_prompts
 from cutlock.controller.capture import Capture
 from cutlock.controller.config import RunConfig, parse_config
 from cutlock.controller.core import RunReport
+from cutlock.controller.cut import read_in_window
 from cutlock.controller.restore import ResumePlan, load_plane, verify_for_resume
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.controller.save import RunIdentity, Saver
@@ -61,7 +62,7 @@ def config_of(kind: str, **changes: Any) -> RunConfig:
         "sampler": {"name": "in_order", "window": 1},
         "task": {"prompts": 8},
         "plane": {"kind": kind},
-        "checkpoint": {"every": 100, "keep": 100},
+        "checkpoint": {"every": 100, "keep": 100, "cut": "full"},
     }
     for name, value in changes.items():
         raw[name] = {**raw[name], **value} if isinstance(raw.get(name), dict) else value
@@ -232,14 +233,17 @@ class Incarnation:
         capture = Capture()
         with self._unlogged():
             async with self.state.barrier.checkpoint() as cut:
-                await self.saver._read(cut, capture)
+                await read_in_window(self.state, cut, capture)
         return capture.snapshot(rows=self.state.config.checkpoint.rows)
 
     async def save_into(self, root: Path) -> Path:
         """Save the present state into another directory, whether it was saved already or not."""
         identity = RunIdentity(self.rig.directory.facts().run_id, self.number)
         with self._unlogged():
-            assert await Saver(self.state, self.trainer, identity, root).save()
+            saver = Saver(self.state, self.trainer, identity, root)
+            async with saver:
+                await saver.save_final()
+            assert not saver.failed
         return root / f"step_{self.state.step}"
 
     @contextlib.contextmanager

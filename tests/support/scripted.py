@@ -42,6 +42,7 @@ class Holds:
     def __init__(self) -> None:
         self.announced = 0
         self._failing: dict[Action, Exception] = {}
+        self._failing_held: dict[Action, Exception] = {}
         self._holds: list[tuple[Action, Mapping[str, object], list[int], Hold]] = []
 
     def hold(self, action: Action, *, skip: int = 0, **where: object) -> Hold:
@@ -53,6 +54,10 @@ class Holds:
     def fail(self, action: Action, error: Exception) -> None:
         """Answer the next such announcement by the error."""
         self._failing[action] = error
+
+    def fail_held(self, action: Action, error: Exception) -> None:
+        """Answer by the error whoever is held there, when the hold is released."""
+        self._failing_held[action] = error
 
     def release_all(self) -> None:
         for *_, hold in self._holds:
@@ -69,6 +74,8 @@ class Holds:
                 skip[0] -= 1
             else:
                 await hold.stand()
+                if action in self._failing_held:
+                    raise self._failing_held.pop(action)
 
 
 class PlaneHolds:
@@ -255,7 +262,7 @@ class HangingDisk:
             self.ended.set()
 
 
-_READS = ("kind", "list_directory", "read_chunks")
+_READS = ("begin_sync", "kind", "list_directory", "read_chunks")
 _NEED_ROOM = ("make_directory", "write_file", "sync_file", "sync_directory")
 
 

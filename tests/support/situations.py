@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cutlock.alphabet import Action
@@ -65,6 +65,12 @@ class Situation:
         await self.arrange(run)
         await run.quiet()
         return run
+
+
+def narrow(situation: Situation) -> Situation:
+    """The same, saved by a narrow cut."""
+    checkpoint = {**situation.changes.get("checkpoint", {}), "cut": "narrow"}
+    return replace(situation, changes={**situation.changes, "checkpoint": checkpoint})
 
 
 def with_sampler(changes: dict[str, Any], sampler: str) -> dict[str, Any]:

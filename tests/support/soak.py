@@ -157,6 +157,7 @@ def _draw_config(chance: random.Random) -> RunConfig:
             "every": chance.choice([1, 1, 2, 3]),
             "keep": chance.choice([1, 2, 3]),
             "rows": chance.random() < 0.8,
+            "cut": chance.choice(["narrow", "narrow", "full"]),
         },
         failures={"attempts": 2, "drop_budget": 100},
         task={"prompts": chance.choice([3, 4, 6])},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from cutlock.alphabet import Action
 from cutlock.audit import Audit
 from cutlock.bundle.publication import latest
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.config import RunConfig
+from cutlock.controller.config import RunConfig, parse_config
 from cutlock.controller.kill_plan import NEVER_ANNOUNCED
 from cutlock.controller.local import build_local
 from cutlock.controller.restore import verify_for_resume
@@ -24,7 +24,15 @@ from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleNotFoundError
 from cutlock.samplers import SAMPLER_NAMES
 from cutlock.stops import NO_STOPS, StopPoints
-from tests.support.local_runs import Camera, Run, Trouble, in_one_thread, prompt_ids, tiny_config
+from tests.support.local_runs import (
+    Camera,
+    Run,
+    SlowUnits,
+    Trouble,
+    in_one_thread,
+    prompt_ids,
+    tiny_config,
+)
 
 PROMPTS = prompt_ids(tiny_config())
 
@@ -37,6 +45,7 @@ class Situation:
     changes: dict[str, Any]
     trouble: Trouble = field(default_factory=Trouble)
     same_steps: bool = False
+    slow_units: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -46,7 +55,10 @@ class Situation:
         return tiny_config(**{"checkpoint": {"every": 2, "keep": 2}, **self.changes})
 
     def create(self, root: Path) -> Run:
-        return Run.create(root, self.config, self.trouble)
+        run = Run.create(root, self.config, self.trouble)
+        if self.slow_units:
+            run.steps = SlowUnits()
+        return run
 
 
 SAMPLERS = [
@@ -91,6 +103,18 @@ TROUBLES = [
     ),
 ]
 SITUATIONS = [*SAMPLERS, *TROUBLES]
+
+
+def narrow(situation: Situation) -> Situation:
+    """The same, saved by narrow cuts of which the units write their rows slowly."""
+    checkpoint = {"every": 1, "keep": 2, **situation.changes.get("checkpoint", {})}
+    changes = {**situation.changes, "checkpoint": {**checkpoint, "cut": "narrow"}}
+    return replace(situation, name=f"{situation}, narrow", changes=changes, slow_units=True)
+
+
+NARROW = [narrow(situation) for situation in SITUATIONS]
+SOME_NARROW = (SAMPLERS[3], TROUBLES[0], TROUBLES[5], TROUBLES[-1])
+"""What the default suite takes of them."""
 
 
 class Undisturbed:
@@ -170,18 +194,70 @@ def kill_everywhere(situation: Situation, root: Path, *, every_announcement: boo
         resume_to_the_end(kill.run, situation, undisturbed.steps)
 
 
-def plain_and_troubled(marks: Any = ()) -> list[Any]:
-    return [pytest.param(situation, id=str(situation), marks=marks) for situation in SITUATIONS]
+def of_narrow_saves() -> list[Any]:
+    """Those that the default suite leaves out are behind `long`."""
+    shown = {narrow(situation).name for situation in SOME_NARROW}
+    return [
+        pytest.param(one, id=str(one), marks=() if one.name in shown else pytest.mark.long)
+        for one in NARROW
+    ]
 
 
-@pytest.mark.parametrize("situation", plain_and_troubled())
+@pytest.mark.parametrize("situation", SITUATIONS, ids=str)
 def test_a_kill_at_any_action_loses_and_repeats_nothing(
     ram_path: Path, situation: Situation
 ) -> None:
     kill_everywhere(situation, ram_path, every_announcement=False)
 
 
-@pytest.mark.parametrize("situation", plain_and_troubled(pytest.mark.long))
+@pytest.mark.parametrize("situation", of_narrow_saves())
+def test_a_kill_at_any_action_beside_a_narrow_save_loses_and_repeats_nothing(
+    ram_path: Path, situation: Situation
+) -> None:
+    kill_everywhere(situation, ram_path, every_announcement=False)
+
+
+def test_the_run_goes_on_for_whole_steps_while_a_narrow_save_is_written(ram_path: Path) -> None:
+    """Or the kills beside a narrow save would show nothing."""
+    situation = narrow(SAMPLERS[3])
+    camera = Camera(run := situation.create(ram_path / "run"), ram_path, only(0))
+    run.first(situation.config, camera)
+    announced = camera.announced
+    cuts = [place for place, action in enumerate(announced) if action is Action.TAKE_CUT]
+    ends = [place for place, action in enumerate(announced) if action is Action.PUBLISH_BUNDLE]
+    beside = [{*announced[cut:end]} for cut, end in zip(cuts, ends, strict=True)]
+    whole = {Action.SELECT_GROUPS, Action.TRAIN_STEP, Action.CLEAR_ROWS, Action.FLUSH_DEFERRED}
+    assert sum(whole <= actions for actions in beside) >= 2
+
+
+OF_SAVE_AND_STEP = {Action.WRITE_POLICY, Action.CLEAR_ROWS}
+
+
+@pytest.mark.parametrize("situation", [narrow(SAMPLERS[3]), SAMPLERS[3]], ids=str)
+def test_a_run_is_resumed_under_the_other_mode_than_it_was_saved_with(
+    ram_path: Path, situation: Situation
+) -> None:
+    steps = Undisturbed(situation, ram_path / "undisturbed").steps
+    run = situation.create(ram_path / "run")
+    camera = Camera(
+        run,
+        ram_path / "killed",
+        lambda number, action, before: before > 1 and action in OF_SAVE_AND_STEP,
+    )
+    run.first(situation.config, camera)
+    raw = situation.config.plain()
+    other = "full" if raw["checkpoint"]["cut"] == "narrow" else "narrow"
+    raw["checkpoint"]["cut"] = other
+    assert {kill.action for kill in camera.kills} == OF_SAVE_AND_STEP
+    for kill in camera.kills:
+        plan = kill.run.plan(config=parse_config(raw))
+        kill.run.resume(plan)
+        assert_all_accounted(kill.run.audit(), restarts=int(not plan.finished))
+        assert plan.finished or kill.run.trainer.steps == steps
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("situation", [*SITUATIONS, *NARROW], ids=str)
 def test_a_kill_at_any_announcement_loses_and_repeats_nothing(
     ram_path: Path, situation: Situation
 ) -> None:
@@ -190,7 +266,7 @@ def test_a_kill_at_any_announcement_loses_and_repeats_nothing(
 
 def test_the_situations_announce_every_action_that_the_runtime_announces(ram_path: Path) -> None:
     announced: set[Action] = set()
-    for situation in SITUATIONS:
+    for situation in (*SITUATIONS, NARROW[3]):
         run = situation.create(ram_path / situation.name)
         camera = Camera(run, ram_path, lambda number, action, before: False)
         run.first(situation.config, camera)

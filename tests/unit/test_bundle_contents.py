@@ -102,6 +102,13 @@ def test_equal_cuts_are_encoded_equally() -> None:
     assert first == encode_sidecars(sample_cut(loader=backward))
 
 
+def test_a_cut_that_differs_has_a_cut_id_of_its_own() -> None:
+    cut = sample_cut()
+    other = msgspec.structs.replace(cut, dropped=cut.dropped + 1)
+    assert cut.cut_id != other.cut_id
+    assert msgspec.structs.replace(other, dropped=cut.dropped).cut_id == cut.cut_id
+
+
 def test_sidecars_have_a_header_with_schema_artifact_and_cut_id() -> None:
     cut = sample_cut()
     for name, data in encode_sidecars(cut).items():

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from cutlock.bundle.artifacts import (
     required,
 )
 from cutlock.bundle.contents import decode_cut
-from cutlock.bundle.files import REAL, RealFileSystem, digest_file, remove_tree
+from cutlock.bundle.files import REAL, RealFileSystem, digest_file, digest_files, remove_tree
 from cutlock.bundle.publication import latest, set_aside
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter
@@ -125,6 +126,44 @@ def test_what_was_digested_is_not_read_again(
     monkeypatch.setattr(REAL, "read_chunks", lambda path: read.append(path.name) or real(path))
     seal(writer)
     assert {*read} == {*SIDECARS, TRAINING_INFO, STAMP.rpartition("/")[2]}
+
+
+def test_parts_are_on_their_way_to_the_disk_before_any_of_them_is_hashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, str]] = []
+    for name in ("begin_sync", "read_chunks"):
+        real = getattr(RealFileSystem, name)
+
+        def watched(self: RealFileSystem, path: Path, name: str = name, real: Any = real) -> Any:
+            calls.append((name, path.name))
+            return real(self, path)
+
+        monkeypatch.setattr(RealFileSystem, name, watched)
+    writer = filled(tmp_path)
+    calls.clear()
+    parts = writer.digest_parts()
+    assert [name for name, _ in calls] == ["begin_sync"] * len(parts) + ["read_chunks"] * len(parts)
+
+
+def test_a_file_that_cannot_be_sent_on_its_way_to_the_disk_is_no_error(tmp_path: Path) -> None:
+    REAL.begin_sync(tmp_path / "is not there")
+
+
+def test_digests_come_in_the_order_of_the_files(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}" for number in range(40)]
+    for number, path in enumerate(paths):
+        path.write_bytes(b"x" * number)
+    found = digest_files(REAL, ((path, None) for path in paths))
+    assert list(found) == [digest_file(REAL, path) for path in paths]
+
+
+def test_a_file_that_cannot_be_hashed_is_an_error_in_its_turn(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"x")
+    found = digest_files(REAL, [(tmp_path / "there", None), (tmp_path / "gone", None)])
+    assert next(found)[0] == 1
+    with pytest.raises(FileNotFoundError):
+        next(found)
 
 
 def test_other_bundles_are_looked_for_on_the_disk_that_was_given(tmp_path: Path) -> None:

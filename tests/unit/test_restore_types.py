@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,21 +19,24 @@ from cutlock.controller.save import RunIdentity
 from cutlock.controller.state import RunState
 from cutlock.plane.base import BootstrapPlane, DataPlane
 from cutlock.workers.base import Generator, Trainer
+"""
 
-async def order(
+ORDER = """
+async def order_{number}(
     plan: ResumePlan, bootstrap: BootstrapPlane, connect: Callable[[], Awaitable[DataPlane]],
     state: RunState, trainer: Trainer, generator: Generator, identity: RunIdentity, root: Path,
 ) -> None:
 """
 
-RIGHT = """
+RIGHT = "the right order"
+
+ORDERS = {
+    RIGHT: """
     ready = await load_plane(plan, bootstrap)
     connected = await connect_plane(ready, connect)
     restored = await restore_state(connected, state)
     Controller(restored, trainer, generator, identity, root)
-"""
-
-WRONG = {
+""",
     "connect before the plane is loaded": "    await connect_plane(plan, connect)\n",
     "restore the state before the client is connected": """
     ready = await load_plane(plan, bootstrap)
@@ -45,19 +49,26 @@ WRONG = {
 }
 
 
-def mistakes(tmp_path: Path, body: str) -> list[str]:
-    program = tmp_path / "program.py"
-    program.write_text(PREAMBLE + body)
-    report, _, _ = api.run(
-        ["--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache"), str(program)]
-    )
-    return [line for line in report.splitlines() if "program.py" in line]
+def mistakes(folder: Path) -> dict[str, list[str]]:
+    """What mypy says of each order, all in one program and with the cache of `make lint`."""
+    program, text, at = folder / "program.py", PREAMBLE, list[tuple[int, str]]()
+    for number, (name, body) in enumerate(ORDERS.items()):
+        at.append((text.count("\n") + 1, name))
+        text += ORDER.format(number=number) + body
+    program.write_text(text)
+    report, _, _ = api.run(["--strict", "--no-error-summary", str(program)])
+    found: dict[str, list[str]] = {name: [] for name in ORDERS}
+    for line in report.splitlines():
+        if said := re.search(r"program\.py:(\d+): ", line):
+            found[max(one for one in at if one[0] <= int(said[1]))[1]].append(line)
+    return found
 
 
 @pytest.mark.timeout(240)
 def test_only_the_order_of_the_stages_type_checks(tmp_path: Path) -> None:
-    assert mistakes(tmp_path, RIGHT) == []
-    for name, body in WRONG.items():
-        found = mistakes(tmp_path, body)
-        assert len(found) == 1, (name, found)
-        assert "incompatible type" in found[0], (name, found)
+    found = mistakes(tmp_path)
+    assert found.pop(RIGHT) == []
+    assert len(found) == 4
+    for name, said in found.items():
+        assert len(said) == 1, (name, said)
+        assert "incompatible type" in said[0], (name, said)

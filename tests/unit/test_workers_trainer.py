@@ -73,6 +73,7 @@ def run():
 async def saved(run, tmp_path):
     await run.step(0, prompts=2)
     await run.step(1, prompts=2)
+    await run.trainer.copy()
     await run.trainer.save(tmp_path)
     return tmp_path
 
@@ -94,7 +95,7 @@ def test_reward_rises_over_forty_steps():
 
 async def test_the_local_trainer_is_a_trainer(run):
     trainer: Trainer = run.trainer
-    assert await trainer.chain() == (0, FIRST_CHAIN)
+    assert await trainer.copy() == (0, FIRST_CHAIN)
     await trainer.close()
 
 
@@ -112,7 +113,7 @@ async def test_the_order_of_the_groups_does_not_matter(run):
     await run.trainer.train(0, groups)
     await twin.trainer.train(0, dict(reversed(groups.items())))
     assert same(run.core.weights(), twin.core.weights())
-    assert await run.trainer.chain() == await twin.trainer.chain()
+    assert await run.trainer.copy() == await twin.trainer.copy()
 
 
 async def test_a_report_counts_what_was_trained(run):
@@ -164,7 +165,7 @@ async def test_a_step_without_groups_learns_nothing_but_counts(run):
     report = await run.trainer.train(0, {})
     assert (report.groups, report.tokens) == (0, 0)
     assert same(run.core.weights(), before)
-    assert await run.trainer.chain() == (0, extend_chain(FIRST_CHAIN, 0, []))
+    assert await run.trainer.copy() == (0, extend_chain(FIRST_CHAIN, 0, []))
     assert run.core.facts.step == 1
 
 
@@ -173,7 +174,7 @@ async def test_the_chain_is_that_of_the_trained_groups(run):
     await run.trainer.train(4, first)
     await run.trainer.train(5, second)
     expected = extend_chain(extend_chain(FIRST_CHAIN, 4, first), 5, second)
-    assert await run.trainer.chain() == (5, expected)
+    assert await run.trainer.copy() == (5, expected)
 
 
 async def test_missing_rows_leave_the_trainer_as_it_was(run):
@@ -183,7 +184,7 @@ async def test_missing_rows_leave_the_trainer_as_it_was(run):
     with pytest.raises(RowsMissingError):
         await run.trainer.train(0, groups)
     assert same(run.core.weights(), before)
-    assert await run.trainer.chain() == (0, FIRST_CHAIN)
+    assert await run.trainer.copy() == (0, FIRST_CHAIN)
 
 
 async def test_handed_over_weights_do_not_change_with_later_steps(run):
@@ -293,7 +294,7 @@ async def test_trainer_json_holds_step_and_chain_and_refuses_unknown_fields(run,
     path = saved / "trainer.json"
     content = msgspec.json.decode(path.read_bytes())
     assert (content["step"], content["trained_groups"]) == (2, 4)
-    assert (4, content["trained_chain"]) == await run.trainer.chain()
+    assert (4, content["trained_chain"]) == await run.trainer.copy()
     path.write_bytes(msgspec.json.encode(content | {"version": 1}))
     with pytest.raises(BundleCorruptError, match=r"trainer\.json.*version"):
         await LocalTrainer(TorchTrainer(TASK.shape), Rows()).load(saved)
