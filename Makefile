@@ -4,10 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+# A worker that has died ends the run: pytest-xdist 3.8 hangs when it starts another.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --max-worker-restart 0
 SAMPLER ?= in_order
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-fast test-long mutation lint format clean
+.PHONY: help setup demo check test test-fast test-long bench mutation lint format clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,14 +31,18 @@ check: $(READY) ## Check the protocol with TLC: the models, then the mutants tha
 	$(BIN)/cutlock check
 	$(BIN)/cutlock mutants --traces traces/counterexamples
 
-test: lint ## Run the linters and the whole test suite, real Ray and TransferQueue included
-	$(BIN)/python -m pytest -m 'not long'
+test: lint ## Run the linters and the whole test suite, real Ray and TransferQueue included (WORKERS=2)
+	$(PYTEST) -m 'not long'
 
 test-fast: $(READY) ## Run the tests that need no Ray
-	$(BIN)/python -m pytest -m 'not real and not long'
+	$(PYTEST) -m 'not real and not long'
 
 test-long: $(READY) ## Run everything, the long tests too
 	$(BIN)/python -m pytest
+
+bench: $(READY) ## Measure every cost beside its alternative and write docs/performance.md (an hour)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/cutlock bench --keep --page docs
 
 mutation: $(READY) ## Show that the tests notice every mutant of the code (see docs/mutation.md)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutation]'
