@@ -14,7 +14,7 @@ import pytest
 from cutlock.bundle import files, verification
 from cutlock.bundle.artifacts import ARTIFACTS, DATA_PLANE, LOADER, MANIFEST, POLICY, required
 from cutlock.bundle.contents import decode_cut
-from cutlock.bundle.files import REAL, FileSystem, walk
+from cutlock.bundle.files import REAL, FileSystem, RealFileSystem, walk
 from cutlock.bundle.manifest import Manifest, decode_manifest, encode_manifest
 from cutlock.bundle.verification import VerifiedBundle, verify
 from cutlock.errors import BundleCorruptError, BundleNotFoundError, MisuseError
@@ -205,15 +205,15 @@ def test_of_a_file_that_has_grown_no_more_is_read_than_shows_it(
     with (bundle / LOADER).open("ab") as file:
         file.write(bytes(100))
     read: list[bytes] = []
-    real = REAL.read_chunks
+    real = RealFileSystem.read_chunks
 
-    def noted(path: Path) -> Iterator[bytes]:
-        for chunk in real(path):
+    def noted(self: RealFileSystem, path: Path) -> Iterator[bytes]:
+        for chunk in real(self, path):
             read.extend([chunk] if path.name == LOADER else [])
             yield chunk
 
     monkeypatch.setattr(files, "CHUNK", 10)
-    monkeypatch.setattr(REAL, "read_chunks", noted)
+    monkeypatch.setattr(RealFileSystem, "read_chunks", noted)
     assert f"{size} bytes expected, more found" in refused(bundle, LOADER)
     assert size < len(b"".join(read)) <= size + 10
 

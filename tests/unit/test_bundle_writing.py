@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +122,13 @@ def test_what_was_digested_is_not_read_again(
 ) -> None:
     writer = filled(tmp_path)
     read = []
-    real = REAL.read_chunks
-    monkeypatch.setattr(REAL, "read_chunks", lambda path: read.append(path.name) or real(path))
+    real = RealFileSystem.read_chunks
+
+    def noted(self: RealFileSystem, path: Path) -> Iterator[bytes]:
+        read.append(path.name)
+        return real(self, path)
+
+    monkeypatch.setattr(RealFileSystem, "read_chunks", noted)
     seal(writer)
     assert {*read} == {*SIDECARS, TRAINING_INFO, STAMP.rpartition("/")[2]}
 
@@ -445,11 +450,11 @@ def test_a_run_directory_that_cannot_be_made_fails_the_save(tmp_path: Path) -> N
 def test_what_cannot_be_removed_fails_the_abandoning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path) -> None:
+    def refuse(self: RealFileSystem, path: Path) -> None:
         raise PermissionError(path)
 
     writer = begin(tmp_path)
-    monkeypatch.setattr(REAL, "remove_directory", refuse)
+    monkeypatch.setattr(RealFileSystem, "remove_directory", refuse)
     with pytest.raises(SaveError, match=r"^abandoning .*tmp_step_7 failed"):
         writer.abandon()
     with pytest.raises(MisuseError, match="was failed, not open"):
