@@ -20,7 +20,7 @@ from cutlock.workers.ray_workers import RayGenerators, RayTrainer, RayWeights
 from cutlock.workers.task import ReverseTask
 from cutlock.workers.torch_generator import TorchGenerator
 from cutlock.workers.torch_trainer import TorchTrainer
-from tests.support.processes import frozen
+from tests.support.processes import frozen, wait_for_end
 
 pytestmark = pytest.mark.real
 
@@ -152,8 +152,10 @@ async def test_a_save_holds_the_state_of_its_begin_and_loads_again(trainer, rows
 
 
 async def test_a_dead_trainer_is_named_and_can_be_closed(trainer):
-    await trainer.copy()
+    process = await trainer.worker.actor.__ray_call__.remote(lambda self: os.getpid())
     trainer.worker.kill()
+    # Ray passes the order on: until then the trainer would answer.
+    await asyncio.to_thread(wait_for_end, process)
     with pytest.raises(WorkerError, match="trainer died or was cut off before it answered copy"):
         await trainer.copy()
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,25 +10,16 @@ import pytest
 from cutlock.controller.metrics import read_metrics
 from cutlock.controller.run_directory import RunDirectory
 from tests.support.acceptance import assert_accepted
+from tests.support.processes import Cutlock
 
 pytestmark = [pytest.mark.real, pytest.mark.tlc, pytest.mark.timeout(400)]
 
 
-def cutlock(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "cutlock", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
-
-
 def test_the_demo_is_killed_three_times_and_loses_and_repeats_nothing(tmp_path: Path) -> None:
     report = tmp_path / "audit.json"
-    demo = cutlock("demo", "--out", str(tmp_path / "demo"), "--json", str(report))
-    output, errors = demo.communicate()
-    assert demo.returncode == 0, output + errors
+    command = ("demo", "--out", tmp_path / "demo", "--json", report)
+    with Cutlock(tmp_path / "output", *command) as demo:
+        demo.ends(code=0, limit_s=360)
     audit = json.loads(report.read_text())
     assert audit["prompts"] == 288
     assert audit["trained_once"] + audit["dropped"] == audit["prompts"]

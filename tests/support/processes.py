@@ -6,6 +6,7 @@ import contextlib
 import ipaddress
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -164,6 +165,16 @@ def frozen(process: int) -> Iterator[None]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGCONT)
+
+
+def wait_for_end(process: int) -> None:
+    """Wait until a process, of whomever, has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process)
+        try:
+            select.select([descriptor], [], [])
+        finally:
+            os.close(descriptor)
 
 
 def _all_threads_stopped(process: int) -> bool:
