@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 
 from bench import GROUPS, described
-from bench.harness import Measurement, Session, Size
+from bench.harness import Measurement, Session, Size, figure
 from bench.machine import describe_machine
 from bench.results import Results, kept_results, missed, write_results
 from cutlock.errors import ConfigError
@@ -102,9 +102,9 @@ def _show(results: Results) -> None:
     rows = [
         (
             m.title,
-            f"{m.ours:.3g} {m.unit}",
-            f"{m.alternative:.3g} {m.unit}",
-            f"{m.ratio:.3g}",
+            f"{figure(m.ours)} {m.unit}",
+            f"{figure(m.alternative)} {m.unit}",
+            figure(m.ratio),
             "" if m.goal is None else f"{m.goal}{'' if m.holds else ' NO'}",
         )
         for m in results.measurements

@@ -14,7 +14,17 @@ from typing import TypeVar
 
 import msgspec
 
-__all__ = ["Goal", "Measurement", "Samples", "Session", "Size", "compare", "interleave", "timed"]
+__all__ = [
+    "Goal",
+    "Measurement",
+    "Samples",
+    "Session",
+    "Size",
+    "compare",
+    "figure",
+    "interleave",
+    "timed",
+]
 
 T = TypeVar("T")
 
@@ -99,6 +109,11 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def holds(self) -> bool | None:
         """Whether the goal is reached; None without one."""
         return None if self.goal is None else self.goal.holds(self.ratio)
+
+
+def figure(value: float) -> str:
+    """A value as people read it: 0.0123, 4.56, 12,345."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def timed(work: Callable[[], object]) -> Callable[[], float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bench import described
-from bench.harness import Measurement
+from bench.harness import Measurement, figure
 from bench.results import Results, missed
 
 __all__ = ["page", "plot_name", "series"]
@@ -79,7 +79,7 @@ def _group(result: Results) -> str:
         *_table(
             ("measurement", "ours", "alternative", "unit", "ratio", "goal"),
             (
-                (m.title, f"{m.ours:.4g}", f"{m.alternative:.4g}", m.unit, _ratio(m), _goal(m))
+                (m.title, figure(m.ours), figure(m.alternative), m.unit, _ratio(m), _goal(m))
                 for m in result.measurements
             ),
         ),
@@ -109,7 +109,7 @@ def _turns(measurements: Sequence[Measurement]) -> str:
 
 
 def _ratio(m: Measurement) -> str:
-    return f"{m.ratio:.3g} ({m.spread[0]:.3g} to {m.spread[1]:.3g})"
+    return f"{figure(m.ratio)} ({figure(m.spread[0])} to {figure(m.spread[1])})"
 
 
 def _goal(m: Measurement) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from cutlock.alphabet import Action
 from cutlock.bundle.publication import latest, scan
 from cutlock.errors import PlaneError, PlaneLostError, SaveError, WorkerError
 from tests.support.checks import BACKGROUND, groups_of, trained
-from tests.support.mutations import MUTATIONS, Mutation
+from tests.support.mutations import MUTATIONS, Mutation, standing
 from tests.support.rig import Incarnation, Rig
 from tests.support.scripted import Hold
 
@@ -26,18 +24,7 @@ ALL_STOPS = (Action.TAKE_CUT, Action.COPY_POLICY, *BACKGROUND)
 async def meet(rig: Rig, mutation: Mutation, point: Action) -> tuple[Incarnation, Path]:
     """Make the change while a narrow save of step 1 stands at `point`; let the save go on."""
     rig.configure(**{**mutation.changes, "checkpoint": {"cut": "narrow"}})
-    scripts: list[AsyncGenerator[None]] = []
-
-    async def prepare(run: Incarnation) -> None:
-        scripts.append(mutation.script(run))
-        await anext(scripts[0])
-
-    run = await rig.run_to(1, prepare)
-    async with contextlib.aclosing(scripts[0]) as script:
-        await anext(script)
-        stands = run.holds.hold(point)
-        run.cut.release()
-        await run.at(stands)
+    async with standing(rig, mutation, point) as (run, stands, script):
         seen = run.log.count
         await anext(script)
         if point is Action.TAKE_CUT and mutation.kind == "loader_advance":

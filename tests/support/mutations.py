@@ -15,6 +15,7 @@ from typing import Any
 
 from cutlock.alphabet import Action
 from tests.support.rig import Incarnation, Rig
+from tests.support.scripted import Hold
 
 Script = Callable[[Incarnation], AsyncGenerator[None]]
 
@@ -250,6 +251,20 @@ async def meet(
         The run, which goes on, and the published bundle.
     """
     rig.configure(**mutation.changes)
+    async with standing(rig, mutation, point) as (run, window, script):
+        await anext(script)
+        await run.quiet()
+        if inside is not None:
+            await inside(run)
+        window.release()
+        return run, await run.published(1)
+
+
+@contextlib.asynccontextmanager
+async def standing(
+    rig: Rig, mutation: Mutation, point: Action
+) -> AsyncIterator[tuple[Incarnation, Hold, AsyncGenerator[None]]]:
+    """A run whose save of step 1 stands at `point`, what holds it, and the change to be made."""
     scripts: list[AsyncGenerator[None]] = []
 
     async def prepare(run: Incarnation) -> None:
@@ -259,12 +274,7 @@ async def meet(
     run = await rig.run_to(1, prepare)
     async with contextlib.aclosing(scripts[0]) as script:
         await anext(script)
-        window = run.holds.hold(point)
+        stands = run.holds.hold(point)
         run.cut.release()
-        await run.at(window)
-        await anext(script)
-        await run.quiet()
-        if inside is not None:
-            await inside(run)
-        window.release()
-        return run, await run.published(1)
+        await run.at(stands)
+        yield run, stands, script

@@ -19,7 +19,7 @@ import bench
 import bench.command
 import cutlock.bench
 from bench import GROUPS
-from bench.harness import Goal, Measurement, Session, Size, compare, interleave, timed
+from bench.harness import Goal, Measurement, Session, Size, compare, figure, interleave, timed
 from bench.machine import describe_machine
 from bench.page import page, plot_name, series
 from bench.results import KEPT, Results, kept_results, missed, write_results
@@ -287,3 +287,10 @@ def test_a_group_with_ray_or_tlc_runs(group: str) -> None:
     outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert outcome.returncode in {0, 1}, outcome.stderr
     assert json.loads(outcome.stdout)[0]["measurements"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.012345, "0.0123"), (4.561, "4.56"), (999.4, "999"), (12345.6, "12,346")]
+)
+def test_figures_are_shown_without_exponents(value: float, shown: str) -> None:
+    assert figure(value) == shown

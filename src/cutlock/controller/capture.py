@@ -1,4 +1,4 @@
-"""What a save reads inside its exclusive window, read by read.
+"""What a cut reads: in one step, or read by read inside a window.
 
 Source: spec variable `cap`; design, sections 4 and 9.
 """

@@ -208,6 +208,9 @@ class DataPlane(Protocol):
     async def snapshot_rows(self, directory: Path, stamp: PlaneStamp) -> None:
         """Write the rows of every unit, then `metadata.json` with `stamp`, last.
 
+        Under the narrow cut other rows come and go meanwhile, while those that the snapshot is for
+        stay as they are. A store that cannot bear it is saved with `checkpoint.cut = "full"`.
+
         After an error, a time-out or a cancellation there is no stamp, and the store may go
         on writing for a while: a new snapshot needs a new directory.
 

@@ -10,19 +10,17 @@ Source: spec operators `Pinned` and `Defers`; design, section 8, rules 2 and 3.
 from __future__ import annotations
 
 from collections.abc import Collection, Coroutine, Sequence
-from pathlib import Path
 from typing import Any
 
-import torch
-
 from cutlock.errors import InvariantError, MisuseError
-from cutlock.plane.base import DataPlane, Fields, PlaneInfo, PlaneStamp
+from cutlock.plane.base import DataPlane, Fields
 from cutlock.plane.checks import name
+from cutlock.plane.passing import PassingPlane
 
 __all__ = ["PinningPlane"]
 
 
-class PinningPlane:
+class PinningPlane(PassingPlane):
     """A `DataPlane` in front of another one; all changes of the controller go through it.
 
     Args:
@@ -31,15 +29,10 @@ class PinningPlane:
     """
 
     def __init__(self, plane: DataPlane, derived: Collection[str]) -> None:
-        self._plane = plane
+        super().__init__(plane)
         self._derived = frozenset(derived)
         self._pinned: frozenset[str] = frozenset()
         self._deferred: dict[str, None] = {}
-
-    @property
-    def info(self) -> PlaneInfo:
-        """See `DataPlane.info`."""
-        return self._plane.info
 
     @property
     def pinned(self) -> Collection[str]:
@@ -94,32 +87,10 @@ class PinningPlane:
                     f"{sorted(fields)} of the rows {name(again)} would change while a snapshot "
                     "needs them as they are; row keys are never used twice"
                 )
-        await self._plane.put(keys, fields)
-
-    async def get(
-        self, keys: Sequence[str], fields: Sequence[str]
-    ) -> dict[str, list[torch.Tensor]]:
-        """See `DataPlane.get`."""
-        return await self._plane.get(keys, fields)
+        await super().put(keys, fields)
 
     def clear(self, keys: Sequence[str]) -> Coroutine[Any, Any, None]:
-        """See `DataPlane.clear`; pinned rows are noted at the call, and stay until `flush`."""
+        """See `DataPlane.clear`; pinned rows are noted at the call, and listed until `flush`."""
         later = [key for key in keys if key in self._pinned]
         self._deferred.update(dict.fromkeys(later))
-        return self._plane.clear([key for key in keys if key not in self._deferred])
-
-    async def list_keys(self) -> list[str]:
-        """See `DataPlane.list_keys`; a row whose clear is deferred is listed."""
-        return await self._plane.list_keys()
-
-    async def snapshot_index(self, directory: Path) -> None:
-        """See `DataPlane.snapshot_index`."""
-        await self._plane.snapshot_index(directory)
-
-    async def snapshot_rows(self, directory: Path, stamp: PlaneStamp) -> None:
-        """See `DataPlane.snapshot_rows`."""
-        await self._plane.snapshot_rows(directory, stamp)
-
-    async def close(self) -> None:
-        """See `DataPlane.close`."""
-        await self._plane.close()
+        return super().clear([key for key in keys if key not in self._deferred])

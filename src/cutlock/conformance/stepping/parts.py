@@ -16,7 +16,8 @@ import torch
 
 from cutlock.errors import NotEnabledError, WorkerError
 from cutlock.events import EventLog, Record
-from cutlock.plane.base import DataPlane, Fields, PlaneInfo, PlaneStamp
+from cutlock.plane.base import DataPlane, Fields
+from cutlock.plane.passing import PassingPlane
 from cutlock.workers.base import POLICY_FILES, TRAINER_FILE, Prompt, Rollouts, StepReport
 from cutlock.workers.chain import FIRST_CHAIN, extend_chain
 
@@ -154,50 +155,19 @@ def read_trained(directory: Path) -> list[str]:
     return [group for _, groups in _read_steps(directory) for group in groups]
 
 
-class NotingPlane:
+class NotingPlane(PassingPlane):
     """A `DataPlane` that notes which rows were given advantages through it."""
 
     def __init__(self, plane: DataPlane) -> None:
-        self._plane = plane
+        super().__init__(plane)
         self.advantaged: set[str] = set()
         """Keys of those rows; a key is never used twice."""
 
-    @property
-    def info(self) -> PlaneInfo:
-        """See `DataPlane.info`."""
-        return self._plane.info
-
     async def put(self, keys: Sequence[str], fields: Fields) -> None:
         """See `DataPlane.put`."""
-        await self._plane.put(keys, fields)
+        await super().put(keys, fields)
         if "advantage" in fields:
             self.advantaged.update(keys)
-
-    async def get(
-        self, keys: Sequence[str], fields: Sequence[str]
-    ) -> dict[str, list[torch.Tensor]]:
-        """See `DataPlane.get`."""
-        return await self._plane.get(keys, fields)
-
-    async def clear(self, keys: Sequence[str]) -> None:
-        """See `DataPlane.clear`."""
-        await self._plane.clear(keys)
-
-    async def list_keys(self) -> list[str]:
-        """See `DataPlane.list_keys`."""
-        return await self._plane.list_keys()
-
-    async def snapshot_index(self, directory: Path) -> None:
-        """See `DataPlane.snapshot_index`."""
-        await self._plane.snapshot_index(directory)
-
-    async def snapshot_rows(self, directory: Path, stamp: PlaneStamp) -> None:
-        """See `DataPlane.snapshot_rows`."""
-        await self._plane.snapshot_rows(directory, stamp)
-
-    async def close(self) -> None:
-        """See `DataPlane.close`."""
-        await self._plane.close()
 
 
 class NotingLog(EventLog):
