@@ -44,6 +44,7 @@ COMMANDS = {
         ),
     },
     "Tools": {
+        "example": Entry("cutlock.example:example", "Print an example to start from."),
         "bench": Entry("cutlock.bench:bench", "Measure costs beside alternatives."),
         "schema": Entry("cutlock.commands.schema:schema", "Print the schema of a --json result."),
         "completion": Entry(

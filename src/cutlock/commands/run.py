@@ -48,7 +48,10 @@ _kill_option = click.option(
 @click.command(
     cls=ToolCommand,
     result=RunReport,
-    examples=("cutlock run examples/run.toml --out runs/first",),
+    examples=(
+        "cutlock example run.toml > run.toml",
+        "cutlock run run.toml --out runs/first",
+    ),
     exits=_EXITS,
 )
 @click.argument("config", type=click.Path(dir_okay=False, path_type=Path))

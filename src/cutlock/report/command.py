@@ -19,9 +19,11 @@ from cutlock.errors import CutlockError
 from cutlock.report.exits import ExitCode, exit_code
 from cutlock.report.schema import document
 from cutlock.report.terminal import StdoutClosed, Terminal
+from cutlock.shipped import named_file, shipped
 
 __all__ = [
     "Entry",
+    "NamedPath",
     "ToolCommand",
     "ToolGroup",
     "forget_result",
@@ -228,6 +230,29 @@ def _be_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     Terminal.current().quiet |= value
 
 
+class NamedPath(click.Path):
+    """A path, or the name of something that ships with cutlock; a path of that name wins.
+
+    Args:
+        folders: shipped folders that are looked through, in this order.
+        suffix: of the files in them; the name may leave it out.
+        exists: whether click refuses a path that is not there.
+    """
+
+    def __init__(
+        self, *folders: str, suffix: str = "", exists: bool = True, dir_okay: bool = True
+    ) -> None:
+        super().__init__(exists=exists, dir_okay=dir_okay, path_type=Path)
+        self._folders = folders
+        self._suffix = suffix
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path, whether it was given or is that of the name."""
+        if isinstance(value, str) and not Path(value).exists():
+            value = named_file(value, self._folders, self._suffix) or value
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
 jar_option = click.option(
     "--jar",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -253,8 +278,8 @@ manifest_option = click.option(
     "--manifest",
     "manifest_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("model_check", "manifest.toml"),
-    show_default=True,
+    default=shipped("model_check", "manifest.toml"),
+    show_default="the shipped one",
     help="The list of models.",
 )
 

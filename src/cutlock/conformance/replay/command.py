@@ -17,7 +17,13 @@ from cutlock.conformance.replay.walk import StatesDifferError
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, DivergenceError, ToolError
-from cutlock.report.command import ToolCommand, json_option, manifest_option, write_result
+from cutlock.report.command import (
+    NamedPath,
+    ToolCommand,
+    json_option,
+    manifest_option,
+    write_result,
+)
 from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal
 from cutlock.tlc.itf import Counterexample, Step, from_itf
@@ -26,6 +32,7 @@ from cutlock.tlc.manifest import Manifest, Mode, load_manifest
 __all__ = ["ReplayReport", "TraceReport", "replay"]
 
 _AUTO = "auto"
+_SHIPPED_TRACES = ("traces/counterexamples", "traces/regressions")
 _MEMORY = Path("/dev/shm")
 
 
@@ -50,8 +57,9 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     cls=ToolCommand,
     result=ReplayReport,
     examples=(
-        "cutlock replay traces/counterexamples/cursor_early.itf.json",
-        "cutlock replay traces/counterexamples/cursor_early.itf.json --fault auto",
+        "cutlock replay cursor_early",
+        "cutlock replay cursor_early --fault auto",
+        "cutlock replay traces/regressions/few_places.itf.json",
     ),
     exits={
         ExitCode.OK: "as the code promises",
@@ -66,7 +74,7 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     metavar="TRACE...",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=NamedPath(*_SHIPPED_TRACES, suffix=".itf.json", dir_okay=False),
 )
 @click.option(
     "--fault",
@@ -93,6 +101,8 @@ def replay(
     json_path: Path | None,
 ) -> ExitCode:
     """Replay each TRACE, a counterexample or a walk in the Informal Trace Format.
+
+    TRACE is a file, or the name of a trace that ships with cutlock.
 
     The real parts are stepped from action to action, and their state is compared with that of
     the trace. Of a counterexample, the code as it is has to refuse a step or to keep the

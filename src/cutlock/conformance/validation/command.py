@@ -11,6 +11,7 @@ import msgspec
 from cutlock.conformance.validation.logs import Refusal, Validated, read_run, validate
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.report.command import (
+    NamedPath,
     ToolCommand,
     forget_result,
     jar_option,
@@ -20,6 +21,7 @@ from cutlock.report.command import (
 )
 from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal, key_values, listing
+from cutlock.shipped import shipped
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import find_toolchain
 from cutlock.tlc.terminal import searched
@@ -27,6 +29,7 @@ from cutlock.tlc.terminal import searched
 __all__ = ["Validation", "validate_runs"]
 
 _NAME_WIDTH = 40
+_SHIPPED_RUNS = ("traces/runs", "traces/rejected")
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +52,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     cls=ToolCommand,
     result=Validation,
     examples=(
-        "cutlock validate traces/runs/windowed",
+        "cutlock validate windowed",
         "cutlock validate runs/first runs/second --json out/validation.json",
     ),
     exits={
@@ -62,12 +65,14 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
         ExitCode.INTERRUPTED: "interrupted; nothing is written",
     },
 )
-@click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument(
+    "paths", metavar="RUN...", nargs=-1, required=True, type=NamedPath(*_SHIPPED_RUNS, exists=False)
+)
 @click.option(
     "--spec",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path("spec"),
-    show_default=True,
+    default=shipped("spec"),
+    show_default="the shipped one",
     help="Folder of the specification.",
 )
 @jar_option
@@ -78,9 +83,9 @@ def validate_runs(
 ) -> ExitCode:
     """Have TLC accept the event logs of each RUN as a behaviour of the specification.
 
-    RUN is the directory of a run, or one of its logs, which stands for the whole run: all
-    starts and the kills between them are one behaviour. Of a run that is none, the first
-    event that does not fit is named, with the state before it.
+    RUN is the directory of a run, the name of one that ships with cutlock, or one of its logs,
+    which stands for the whole run: all starts and the kills between them are one behaviour. Of
+    a run that is none, the first event that does not fit is named, with the state before it.
     """
     forget_result(json_path)
     toolchain = find_toolchain(jar)
