@@ -26,7 +26,7 @@ from cutlock.errors import DivergenceError, NotEnabledError, NoticedError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.graph import Graph
 from cutlock.tlc.logcheck import LogSpec
-from cutlock.tlc.values import Function, ModelValue, Value
+from cutlock.tlc.values import Function, ModelValue, Value, record
 
 __all__ = [
     "Accepted",
@@ -60,6 +60,7 @@ __all__ = [
     "explored",
     "read_journal",
     "read_trace",
+    "record",
     "replay",
     "step_table",
 ]

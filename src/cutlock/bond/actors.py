@@ -35,6 +35,11 @@ class Actor:
         """Whether it does nothing: it has not begun, or has ended."""
         return self._task is None or self._task.done()
 
+    @property
+    def leaving(self) -> bool:
+        """Whether it was asked to end and has not noticed yet, or has not obeyed."""
+        return self._task is not None and not self._task.done() and self._task.cancelling() > 0
+
     def begin(self, work: Coroutine[Any, Any, object]) -> None:
         """Begin, and come to the first place where the work waits.
 

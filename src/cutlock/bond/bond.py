@@ -201,7 +201,7 @@ def _require_methods(alphabet: Alphabet, stepper: Stepper) -> None:
         if method is None:
             raise ConformanceError(
                 f"{kind} has no method {snake(action)} for the action {action}; write "
-                f"`def {snake(action)}(self, {', '.join(arguments)})`"
+                f"`def {snake(action)}({', '.join(('self', *arguments))})`"
             )
         given = tuple(inspect.signature(method).parameters)
         if given != arguments:

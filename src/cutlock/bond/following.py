@@ -220,7 +220,10 @@ class _Following:
             return Ending.NOTICED, str(error)
         except DivergenceError as error:
             if error.__cause__ is not None:
-                raise  # something is broken that is no check
+                # Something is broken that is no check.
+                raise DivergenceError(
+                    f"{self._example.model}, step {number}, {step.action}: {error}"
+                ) from error.__cause__
             self._differ(number, [str(error)])
         if not self._promise(self._look(number, step)):
             return Ending.BROKEN, f"{self._example.property} does not hold"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from cutlock.bond.compare import differences
 from cutlock.tlc.itf import Step
@@ -11,7 +12,9 @@ from cutlock.tlc.values import to_tla
 __all__ = ["step_table"]
 
 _MARK = ">"
-_WIDTH = 28
+_ACTION = 24
+_LINE = 96
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def step_table(steps: Sequence[Step], last: int, notes: Sequence[str]) -> str:
@@ -24,11 +27,23 @@ def step_table(steps: Sequence[Step], last: int, notes: Sequence[str]) -> str:
     """
     lines = []
     for number, step in enumerate(steps[: last + 1]):
-        changed = "; ".join(_changes(steps, number))
         mark = _MARK if number == last else " "
-        lines.append(f"{mark}{number:4}  {step.action!s:{_WIDTH}}  {changed}".rstrip())
+        begin = f"{mark}{number:4}  {step.action!s:{_ACTION}}  "
+        lines += wrap(
+            "; ".join(_whole(change) for change in _changes(steps, number)) or "-",
+            width=_LINE,
+            initial_indent=begin,
+            subsequent_indent=" " * (7 + _ACTION + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    lines = [line.replace(_NO_BREAK, " ") for line in lines]
     lines += [f"{'':7}{line}" for note in notes for line in note.splitlines()]
     return "\n".join(lines)
+
+
+def _whole(change: str) -> str:
+    return change.replace(" ", _NO_BREAK)
 
 
 def _changes(steps: Sequence[Step], number: int) -> list[str]:
