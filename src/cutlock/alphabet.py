@@ -10,7 +10,12 @@ from __future__ import annotations
 import enum
 import re
 
-__all__ = ["ARGUMENTS", "Action"]
+__all__ = ["ARGUMENTS", "Action", "snake"]
+
+
+def snake(name: str) -> str:
+    """The name of an action in Python: `commit_admission` for `CommitAdmission`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 class Action(enum.StrEnum):
@@ -83,7 +88,7 @@ class Action(enum.StrEnum):
     @property
     def snake(self) -> str:
         """The action's name in Python, e.g. `commit_admission`."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "_", self.value).lower()
+        return snake(self.value)
 
 
 ARGUMENTS: dict[Action, tuple[str, ...]] = {

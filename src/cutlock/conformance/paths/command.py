@@ -11,8 +11,9 @@ from typing import NamedTuple, Protocol
 import click
 import msgspec
 
-from cutlock.conformance.paths.check import ModelPaths, PathsReport, check_paths, total
-from cutlock.conformance.paths.cover import cover, every_step, first_times, sample
+from cutlock.bond.coverage import ModelPaths
+from cutlock.bond.walks import cover, every_step, first_times, sample
+from cutlock.conformance.paths.check import PathsReport, check_paths, total
 from cutlock.conformance.paths.replay import Replayers
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.planes import PlaneHost

@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 import msgspec
 
+from cutlock.bond.following import Ending, Replayed
+from cutlock.bond.walk import StatesDifferError
 from cutlock.conformance.faults import WITHOUT_A_FAULT, Fault, fault_of, named_fault
 from cutlock.conformance.free.moves import MACHINE_MOVES
 from cutlock.conformance.free.pair import bounds_of_trace, replay_trace
 from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
-from cutlock.conformance.replay.counterexample import Ending, Replayed, replay_example
-from cutlock.conformance.replay.walk import StatesDifferError
+from cutlock.conformance.replay.counterexample import replay_example
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, DivergenceError, ToolError
