@@ -36,6 +36,7 @@ from cutlock.errors import BundleNotFoundError, ConfigError, CutlockError
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.report.terminal import Progress, key_values, table
 from cutlock.samplers import SAMPLER_NAMES
+from cutlock.show.command import show
 from cutlock.stops import NO_STOPS, StopPoints
 from cutlock.tlc.commands import check, doctor, mutants
 
@@ -270,7 +271,7 @@ def inspect(bundle: Path, json_path: Path | None) -> None:
         )
 
 
-for command in (check, mutants, replay, paths, validate_runs, doctor, bench):
+for command in (check, mutants, replay, paths, validate_runs, show, doctor, bench):
     main.add_command(command)
 
 
