@@ -22,6 +22,7 @@ COMMANDS = {
         "inspect": Entry(
             "cutlock.commands.inspect:inspect", "Verify a bundle and say what it holds."
         ),
+        "show": Entry("cutlock.show.command:show", "Draw a run, a log or a trace as one page."),
         "demo": Entry(
             "cutlock.commands.demo:demo", "Train, kill three times, resume each time, audit."
         ),

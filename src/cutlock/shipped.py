@@ -33,5 +33,6 @@ def named_file(name: str, folders: Sequence[str], suffix: str = "") -> Path | No
     """
     if Path(name).name != name:
         return None
-    places = [shipped(folder, f"{name.removesuffix(suffix)}{suffix}") for folder in folders]
+    names = f"{name.removesuffix(suffix)}{suffix}", name
+    places = [shipped(folder, each) for folder in folders for each in names]
     return next((place for place in places if place.exists()), None)
