@@ -160,7 +160,7 @@ class Filled:
         """Admit the batch that was reserved last."""
         state, sampler = self.state, self.state.sampler
         assert isinstance(sampler, TransactionalAdmissionSampler)
-        async with state.barrier.mutation("admission", spans=False) as slot:
+        async with state.barrier.atomic_mutation("admission") as slot:
             given = sampler.commit_admission(slot, state.version.value)
             return state.ledger.admit(
                 slot,
@@ -174,13 +174,13 @@ class Filled:
         """Put the rows of a group and index it."""
         state = self.state
         state.buffer.reserve(record)
-        async with state.barrier.mutation("group_commit", spans=False) as slot:
+        async with state.barrier.atomic_mutation("group_commit") as slot:
             await state.buffer.commit(slot, record.group_id, fields, end_weight=state.version.value)
 
     async def evict(self, group_id: str) -> None:
         """Drop a finished group and its rows."""
         state = self.state
-        async with state.barrier.mutation("evict", spans=False) as slot:
+        async with state.barrier.atomic_mutation("evict") as slot:
             await state.buffer.evict(slot, state.version.value, [group_id])
 
     def save_by(self, checkpoint: CheckpointConfig) -> None:
