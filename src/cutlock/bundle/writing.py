@@ -27,6 +27,7 @@ from cutlock.bundle.files import (
     REAL,
     FileSystem,
     Kind,
+    Mark,
     digest_files,
     make_durable_directory,
     remove_tree,
@@ -77,6 +78,8 @@ class BundleWriter:
         self._sealed: bytes
         self._sequence: int
         self._parts: dict[str, FileRecord] = {}
+        self.marks: dict[str, Mark] = {}
+        """Of every file by its name, from before its digest was taken."""
         self._info_sha256 = ""
         """Of `training_info.json`, which is written last, and says which cut it is of."""
         self.path = root / directory_name(Place.TEMPORARY, step, attempt)
@@ -181,6 +184,7 @@ class BundleWriter:
             self._fs.write_file(self.path / MANIFEST, self._sealed)
             self._fs.sync_file(self.path / MANIFEST)
             self._fs.sync_directory(self.path)
+            self.marks[MANIFEST] = self._fs.mark(self.path / MANIFEST)
         return manifest
 
     def publish(self) -> Path:
@@ -311,6 +315,7 @@ class BundleWriter:
         names = list(names)
         for name in names:
             self._fs.begin_sync(self.path / name)
+            self.marks[name] = self._fs.mark(self.path / name)
         digests = digest_files(self._fs, ((self.path / name, None) for name in names))
         return [FileRecord(name, *digest) for name, digest in zip(names, digests, strict=True)]
 

@@ -48,7 +48,7 @@ READABLE_VERSIONS: Mapping[str, tuple[str, ...]] = {
 
 SnapshotMode = Literal["aside", "request"]
 """How a storage unit writes its rows: beside its requests, or as one of them, for which all
-others wait. What is written is the same."""
+others wait. What is loaded is the same."""
 
 STAMP_FILE = "metadata.json"
 """File in a snapshot directory, written last, that holds the caller's stamp."""

@@ -588,8 +588,8 @@ class TransferQueueBootstrap:
             if unowned:
                 clear = functools.partial(tq.kv_clear, unowned, partition)
                 await self._bounded("load", _in_thread(clear))
-        for unit in range(self._info.units):
-            await self._drop_orphans(unit, owned)
+        units = range(self._info.units)
+        await asyncio.gather(*(self._drop_orphans(unit, owned) for unit in units))
 
     async def _drop_orphans(self, unit: int, owned: list[int]) -> None:
 
