@@ -10,7 +10,7 @@ SAMPLER ?= in_order
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-fast test-long bench mutation lint format clean
+.PHONY: help setup demo check test test-fast test-long bench mutation docs lint format clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,11 @@ bench: $(READY) ## Measure every cost beside its alternative and write docs/perf
 mutation: $(READY) ## Show that the tests notice every mutant of the code (see docs/mutation.md)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutation]'
 	$(BIN)/python -m tests.mutation
+
+docs: $(READY) ## Build the documentation into out/site, every warning an error
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open out/site/index.html"
 
 lint: $(READY) ## Check style, types and import contracts
 	$(BIN)/ruff check .
