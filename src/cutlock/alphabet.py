@@ -93,7 +93,19 @@ class Action(enum.StrEnum):
 
 ARGUMENTS: dict[Action, tuple[str, ...]] = {
     Action.CRASH: (),
-    Action.BEGIN_RUN: ("incarnation", "sampler", "prompts_per_step", "group_size", "epochs"),
+    Action.BEGIN_RUN: (
+        "incarnation",
+        "sampler",
+        "window",
+        "prompts_per_step",
+        "group_size",
+        "epochs",
+        "max_steps",
+        "capacity",
+        "spare_prompts",
+        "units",
+        "cut",
+    ),
     Action.START_PUMPS: ("step", "version"),
     Action.END_RUN: ("reason",),
     Action.RESERVE_BATCH: ("admission", "epoch", "position", "groups"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -13,9 +13,13 @@ from cutlock.records import digest_of
 from cutlock.samplers import SamplerConfig, build_sampler, parse_sampler
 from cutlock.samplers.config import InOrderConfig, refusal
 
+if TYPE_CHECKING:
+    from cutlock.plane.base import DataPlane
+
 __all__ = [
     "BufferConfig",
     "CheckpointConfig",
+    "CutMode",
     "FailureConfig",
     "PlaneConfig",
     "RunConfig",
@@ -25,6 +29,8 @@ __all__ = [
     "load_config",
     "parse_config",
 ]
+
+CutMode: TypeAlias = Literal["narrow", "full"]
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -47,10 +53,11 @@ class CheckpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     every: Positive = 5
     """Training steps between saves; the last step is always saved."""
-    cut: Literal["narrow", "full"] = "narrow"
+    cut: CutMode | None = None
     """`narrow`: nothing waits but for one step in memory and the copy of the trainer; all files
     are written while the run goes on. `full`: rows are written in a window in which nothing
-    moves, the other files while the trainer waits. The same promises either way."""
+    moves, the other files while the trainer waits. The same promises either way. None: narrow,
+    or full on a plane that has to be left alone while it writes its rows."""
     keep: Positive = 3
     """Bundles to keep."""
     rows: bool = True
@@ -61,6 +68,20 @@ class CheckpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     it has limits of its own, and can pass this one by as much."""
     failures_in_a_row: Positive = 3
     """So many failed saves, one after the other, end the run."""
+
+    def cut_of(self, plane: DataPlane) -> CutMode:
+        """How the rows of this plane are saved.
+
+        Raises:
+            ConfigError: a narrow cut is asked for, which the plane cannot bear.
+        """
+        if self.cut == "narrow" and not plane.splits_snapshot:
+            raise ConfigError(
+                "checkpoint.cut = 'narrow', and the plane, a store of the kind "
+                f"{plane.info.kind!r}, has to be left alone while it writes its rows "
+                "(splits_snapshot is False); leave checkpoint.cut out, or set it to 'full'"
+            )
+        return self.cut or ("narrow" if plane.splits_snapshot else "full")
 
 
 class FailureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -85,7 +85,9 @@ RULES: Mapping[str, FieldRule] = {
         "the saved pool stays as it is, is filled below the new mark and drained at the end"
     ),
     "checkpoint.every": _free("the rhythm of later saves"),
-    "checkpoint.cut": _free("a bundle does not depend on how it was cut"),
+    "checkpoint.cut": _free(
+        "a bundle does not depend on how it was cut; left out, it is as the plane can bear it"
+    ),
     "checkpoint.keep": _adapts("older bundles beyond it are removed after the next save"),
     "checkpoint.rows": _adapts("later bundles go by it; what this bundle lacks is generated again"),
     "checkpoint.limit_s": _free(_A_LIMIT),
@@ -97,7 +99,7 @@ RULES: Mapping[str, FieldRule] = {
     "plane.partition": _with_rows("the saved rows are in that partition"),
     "plane.limit_s": _free(_A_LIMIT),
     "plane.unit_limit_s": _free(_A_LIMIT),
-    "plane.snapshot": _free("what is written is the same"),
+    "plane.snapshot": _free("what is read is the same"),
     "workers.generators": _free("generators keep nothing"),
     "workers.token_delay_s": _free("generators keep nothing"),
     "workers.learning_rate": _adapts("the saved optimizer goes on with it"),

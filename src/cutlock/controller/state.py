@@ -137,9 +137,12 @@ def build_state(
 
     Args:
         lineage: prefix of row keys; different for every process of a run.
+
+    Raises:
+        ConfigError: the plane does not bear the cut that is asked for.
     """
     capacity = config.capacity()
-    barrier = Barrier(now, instant=config.checkpoint.cut == "narrow")
+    barrier = Barrier(now, instant=config.checkpoint.cut_of(plane) == "narrow")
     ledger = Ledger(barrier)
     return RunState(
         config=config,

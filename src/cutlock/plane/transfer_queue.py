@@ -270,6 +270,11 @@ class TransferQueuePlane:
         """Kind, version and number of units of the connected store."""
         return self._info
 
+    @property
+    def splits_snapshot(self) -> bool:
+        """See `DataPlane.splits_snapshot`."""
+        return True
+
     async def put(self, keys: Sequence[str], fields: Fields) -> None:
         """See `DataPlane.put`."""
         check_put(keys, fields)
