@@ -33,6 +33,7 @@ from cutlock.controller.restore import ResumePlan, read_bundle, verify_for_resum
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.demo import DEMO_CONFIG, DemoReport, run_demo
 from cutlock.errors import BundleNotFoundError, ConfigError, CutlockError
+from cutlock.example import example
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.report.terminal import Progress, key_values, table
 from cutlock.samplers import SAMPLER_NAMES
@@ -106,7 +107,8 @@ def run(config: Path, out: Path, json_path: Path | None, kill_at: str | None) ->
 
     \b
     Example:
-      cutlock run examples/run.toml --out runs/first
+      cutlock example run.toml > run.toml
+      cutlock run run.toml --out runs/first
     """
     loaded = load_config(config)
     stops = KillPlan.parse(kill_at) if kill_at is not None else NO_STOPS
@@ -270,7 +272,7 @@ def inspect(bundle: Path, json_path: Path | None) -> None:
         )
 
 
-for command in (check, mutants, replay, paths, validate_runs, doctor, bench):
+for command in (check, mutants, replay, paths, validate_runs, doctor, bench, example):
     main.add_command(command)
 
 

@@ -21,8 +21,10 @@ from cutlock.errors import (
     ToolError,
     ToolMissingError,
 )
+from cutlock.shipped import named_file, shipped
 
 __all__ = [
+    "NamedPath",
     "ToolCommand",
     "exit_code",
     "forget_result",
@@ -64,6 +66,29 @@ def exit_code(error: CutlockError) -> int:
     return 1
 
 
+class NamedPath(click.Path):
+    """A path, or the name of something that ships with cutlock; a path of that name wins.
+
+    Args:
+        folders: shipped folders that are looked through, in this order.
+        suffix: of the files in them; the name may leave it out.
+        exists: whether click refuses a path that is not there.
+    """
+
+    def __init__(
+        self, *folders: str, suffix: str = "", exists: bool = True, dir_okay: bool = True
+    ) -> None:
+        super().__init__(exists=exists, dir_okay=dir_okay, path_type=Path)
+        self._folders = folders
+        self._suffix = suffix
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path, whether it was given or is that of the name."""
+        if isinstance(value, str) and not Path(value).exists():
+            value = named_file(value, self._folders, self._suffix) or value
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
 jar_option = click.option(
     "--jar",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -79,8 +104,8 @@ manifest_option = click.option(
     "--manifest",
     "manifest_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("model_check", "manifest.toml"),
-    show_default=True,
+    default=shipped("model_check", "manifest.toml"),
+    show_default="the shipped one",
     help="The list of models.",
 )
 

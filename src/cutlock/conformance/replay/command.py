@@ -20,13 +20,20 @@ from cutlock.conformance.replay.counterexample import replay_example
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, DivergenceError, ToolError
-from cutlock.report.command import ToolCommand, json_option, manifest_option, write_json
+from cutlock.report.command import (
+    NamedPath,
+    ToolCommand,
+    json_option,
+    manifest_option,
+    write_json,
+)
 from cutlock.tlc.itf import Counterexample, Step, from_itf
 from cutlock.tlc.manifest import Manifest, Mode, load_manifest
 
 __all__ = ["ReplayReport", "TraceReport", "replay"]
 
 _AUTO = "auto"
+_SHIPPED_TRACES = ("traces/counterexamples", "traces/regressions")
 _MEMORY = Path("/dev/shm")
 
 _EXIT_CODES = """\b
@@ -64,7 +71,7 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     metavar="TRACE...",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=NamedPath(*_SHIPPED_TRACES, suffix=".itf.json", dir_okay=False),
 )
 @click.option(
     "--fault",
@@ -92,14 +99,17 @@ def replay(
 ) -> None:
     """Replay each TRACE, a counterexample or a walk in the Informal Trace Format.
 
+    TRACE is a file, or the name of a trace that ships with cutlock.
+
     The real parts are stepped from action to action, and their state is compared with that of
     the trace. Of a counterexample, the code as it is has to refuse a step or to keep the
     promise; with --fault the promise breaks in the same step as in the model.
 
     \b
     Examples:
-      cutlock replay traces/counterexamples/cursor_early.itf.json
-      cutlock replay traces/counterexamples/cursor_early.itf.json --fault auto
+      cutlock replay cursor_early
+      cutlock replay cursor_early --fault auto
+      cutlock replay traces/regressions/few_places.itf.json
     """
     manifest = load_manifest(manifest_path)
     reports = tuple(_replay(path, manifest, fault_name, second_lines) for path in traces)

@@ -12,14 +12,23 @@ from rich.console import Console
 
 from cutlock.conformance.validation.logs import Refusal, Validated, read_run, validate
 from cutlock.controller.run_directory import RunDirectory
-from cutlock.report.command import ToolCommand, forget_result, jar_option, json_option, write_json
+from cutlock.report.command import (
+    NamedPath,
+    ToolCommand,
+    forget_result,
+    jar_option,
+    json_option,
+    write_json,
+)
 from cutlock.report.terminal import Progress, key_values, listing
+from cutlock.shipped import shipped
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import find_toolchain
 
 __all__ = ["Validation", "validate_runs"]
 
 _NAME_WIDTH = 40
+_SHIPPED_RUNS = ("traces/runs", "traces/rejected")
 
 _EXIT_CODES = """\b
 Exit codes:
@@ -56,12 +65,14 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     epilog=_EXIT_CODES,
     short_help="Have TLC accept the logs of runs as behaviours of the specification.",
 )
-@click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument(
+    "paths", metavar="RUN...", nargs=-1, required=True, type=NamedPath(*_SHIPPED_RUNS, exists=False)
+)
 @click.option(
     "--spec",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path("spec"),
-    show_default=True,
+    default=shipped("spec"),
+    show_default="the shipped one",
     help="Folder of the specification.",
 )
 @jar_option
@@ -71,13 +82,14 @@ def validate_runs(
 ) -> None:
     """Have TLC accept the event logs of each RUN as a behaviour of the specification.
 
-    RUN is the directory of a run, or one of its logs, which stands for the whole run: all
-    starts and the kills between them are one behaviour. Of a run that is none, the first
-    event that does not fit is named, with the state before it.
+    RUN is the directory of a run, the name of one that ships with cutlock, or one of its logs,
+    which stands for the whole run: all starts and the kills between them are one behaviour. Of
+    a run that is none, the first event that does not fit is named, with the state before it.
 
     \b
     Examples:
       cutlock validate runs/first
+      cutlock validate in_order
       cutlock validate demo/*/run --json out/validation.json
     """
     forget_result(json_path)
