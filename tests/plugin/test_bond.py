@@ -16,7 +16,6 @@ from cutlock.bond import (
     Alphabet,
     Bond,
     Ending,
-    Function,
     Graph,
     Journal,
     ModelValue,
@@ -33,6 +32,7 @@ from cutlock.bond import (
     explored,
     read_journal,
     read_trace,
+    record,
     replay,
     step_table,
 )
@@ -173,7 +173,7 @@ class _Lacks(Counter):
 
 
 class _Renames(Counter):
-    def add(self, amount: int) -> None:  # type: ignore[override]
+    def add(self, amount: int) -> None:
         raise AssertionError
 
 
@@ -528,7 +528,7 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
     alphabet = Alphabet({"Put": ("keys", "at", "of")})
     journal = Journal(alphabet)
     journal.note("Put", keys=frozenset({1, 2}), at=(1, "a"), of=ModelValue("p1"))
-    journal.note("Put", keys=frozenset(), at=(), of=Function({"x": True}))
+    journal.note("Put", keys=frozenset(), at=(), of=record(x=True))
     journal.save(tmp_path / "runs" / "one.ndjson")
     assert read_journal(tmp_path / "runs" / "one.ndjson", alphabet) == journal.calls
 

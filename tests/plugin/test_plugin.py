@@ -5,77 +5,36 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import cutlock.bond.expect  # noqa: F401 (runs in this process are to find it loaded)
 from tests.support.lock_example import LOCK_FOLDER
+from tests.support.outside_project import WITHOUT_TLC, OutsideProject, text_of
 
 pytest_plugins = ["pytester"]
-
-WITHOUT_TLC = ("-m", "not cutlock_tlc")
-
-
-class Project:
-    """A copy of the example, and pytest in it with no plugin but this one."""
-
-    def __init__(self, pytester: pytest.Pytester) -> None:
-        self._pytester = pytester
-        ignored = shutil.ignore_patterns("__pycache__", ".*")
-        shutil.copytree(LOCK_FOLDER, pytester.path, dirs_exist_ok=True, ignore=ignored)
-
-    @property
-    def path(self) -> Path:
-        return self._pytester.path
-
-    def change(self, file: str, old: str, new: str) -> None:
-        text = (self.path / file).read_text()
-        assert text.count(old) == 1, f"{text.count(old)} times in {file}: {old!r}"
-        (self.path / file).write_text(text.replace(old, new))
-
-    def break_the_lock(self) -> None:
-        """The classic: who is cancelled in the turn of the hand-over just goes."""
-        self.change("lock.py", "                self._give_back()\n", "                pass\n")
-
-    def run(self, *arguments: str) -> pytest.RunResult:
-        strict = ("-W", "error", "--strict-markers", "--strict-config")
-        return self._pytester.runpytest_inprocess(
-            "-p", "cutlock.pytest_plugin", *strict, *arguments
-        )
-
-
-@pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    return Project(pytester)
-
-
-def text(result: pytest.RunResult) -> str:
-    return result.stdout.str() + result.stderr.str()
 
 
 # The example as it is.
 
 
 @pytest.mark.tlc
-def test_the_whole_example_passes_outside_this_repository(project: Project) -> None:
+def test_the_whole_example_passes_outside_this_repository(project: OutsideProject) -> None:
     result = project.run()
     result.assert_outcomes(passed=10)
-    assert "cutlock: bond bond:LOCK, plane memory, seed 0" in text(result)
+    assert "cutlock: bond bond:LOCK, plane memory, seed 0" in text_of(result)
 
 
-def test_without_java_each_trace_is_two_tests(project: Project) -> None:
+def test_without_java_each_trace_is_two_tests(project: OutsideProject) -> None:
     result = project.run("-v", *WITHOUT_TLC)
     result.assert_outcomes(passed=6, deselected=4)
     for name in ("last_first", "lost_wakeup", "queues_behind_cancelled"):
-        assert f"test_the_lock_as_it_is_keeps_the_promise[{name}] PASSED" in text(result)
-        assert f"test_with_its_fault_the_lock_breaks_in_the_same_step[{name}] PASSED" in text(
-            result
-        )
+        assert f"keeps_the_promise[{name}] PASSED" in text_of(result)
+        assert f"breaks_in_the_same_step[{name}] PASSED" in text_of(result)
 
 
-def test_collection_starts_no_java_and_imports_neither_ray_nor_torch(project: Project) -> None:
+def test_collection_starts_no_java_and_imports_neither_ray_nor_torch(
+    project: OutsideProject,
+) -> None:
     (project.path / "conftest.py").write_text(
         "import subprocess, sys\n"
         "def refuse(*arguments, **named): raise AssertionError('a process was started')\n"
@@ -99,7 +58,7 @@ def test_collection_starts_no_java_and_imports_neither_ray_nor_torch(project: Pr
 # A broken lock.
 
 
-def test_a_lost_wakeup_is_told_with_the_steps_up_to_it(project: Project) -> None:
+def test_a_lost_wakeup_is_told_with_the_steps_up_to_it(project: OutsideProject) -> None:
     project.break_the_lock()
     result = project.run(*WITHOUT_TLC, "-k", "as_it_is")
     result.assert_outcomes(passed=2, failed=1, deselected=7)
@@ -113,38 +72,11 @@ def test_a_lost_wakeup_is_told_with_the_steps_up_to_it(project: Project) -> None
             "       NoLostWakeup does not hold",
         ]
     )
-    assert "Traceback" not in text(result)
-    assert "another exception" not in text(result)
+    assert "Traceback" not in text_of(result)
+    assert "another exception" not in text_of(result)
 
 
-@pytest.mark.tlc
-def test_a_lost_wakeup_is_found_by_the_graph_with_step_and_first_variable(
-    project: Project,
-) -> None:
-    project.break_the_lock()
-    result = project.run("-k", "every_transition")
-    result.assert_outcomes(failed=1, deselected=9)
-    result.stdout.fnmatch_lines(
-        [
-            'graph, step 13, Notice(who = "b"): specification and code differ; '
-            "the first that differs is owner",
-            '>  13  Notice(who = "b")         at.b = "idle"; owner = "nobody"',
-            '       owner: spec "nobody", code "b"',
-        ]
-    )
-
-
-@pytest.mark.tlc
-def test_a_lost_wakeup_is_found_by_the_logs_of_real_runs(project: Project) -> None:
-    project.break_the_lock()
-    result = project.run("-k", "real_runs")
-    result.assert_outcomes(failed=1, deselected=9)
-    result.stdout.fnmatch_lines(
-        ["seed 0: refused at event 27 of 84, Wait(who = ?c?): no step of the specification*"]
-    )
-
-
-def test_a_fault_that_is_none_is_told_with_the_first_variable(project: Project) -> None:
+def test_a_fault_that_is_none_is_told_with_the_first_variable(project: OutsideProject) -> None:
     project.change("bond.py", "def just_goes(lock: FairLock) -> None:\n", HANDS_ON)
     result = project.run(*WITHOUT_TLC, "-k", "same_step and lost_wakeup")
     result.assert_outcomes(failed=1, deselected=9)
@@ -168,7 +100,7 @@ def _not_used(lock: FairLock) -> None:
 """
 
 
-def test_a_lock_that_breaks_is_shown_where_it_does(project: Project) -> None:
+def test_a_lock_that_breaks_is_shown_where_it_does(project: OutsideProject) -> None:
     project.change("lock.py", "        self._hand_over()\n        self._note", NO_OWNER)
     result = project.run(*WITHOUT_TLC, "-k", "as_it_is and lost_wakeup")
     result.assert_outcomes(failed=1, deselected=9)
@@ -186,60 +118,62 @@ NO_OWNER = "        1 // 0\n        self._note"
 # Wrong use.
 
 
-def test_a_missing_trace_folder_is_named_with_the_way_out(project: Project) -> None:
+def test_a_missing_trace_folder_is_named_with_the_way_out(project: OutsideProject) -> None:
     result = project.run("--cutlock-traces", "nowhere")
     result.assert_outcomes(errors=1)
-    assert f"the trace folder {project.path / 'nowhere'} is not there" in text(result)
-    assert "name another folder with --cutlock-traces" in text(result)
-    assert "Traceback" not in text(result)
+    assert f"the trace folder {project.path / 'nowhere'} is not there" in text_of(result)
+    assert "name another folder with --cutlock-traces" in text_of(result)
+    assert "Traceback" not in text_of(result)
 
 
-def test_an_empty_trace_folder_is_named_with_the_way_out(project: Project) -> None:
+def test_an_empty_trace_folder_is_named_with_the_way_out(project: OutsideProject) -> None:
     shutil.rmtree(project.path / "traces")
     (project.path / "traces").mkdir()
     result = project.run()
     result.assert_outcomes(errors=1)
-    assert f"the trace folder {project.path / 'traces'} has no *.itf.json" in text(result)
-    assert "`cutlock mutants --manifest MANIFEST --traces" in text(result)
+    assert f"the trace folder {project.path / 'traces'} has no *.itf.json" in text_of(result)
+    assert "`cutlock mutants --manifest MANIFEST --traces" in text_of(result)
 
 
-def test_a_test_that_asks_for_no_trace_needs_no_folder(project: Project) -> None:
+def test_a_test_that_asks_for_no_trace_needs_no_folder(project: OutsideProject) -> None:
     shutil.rmtree(project.path / "traces")
     (project.path / "test_lock.py").write_text("def test_a_seed(cutlock_seed): pass\n")
     project.run().assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("where", ["command line", "configuration"])
-def test_an_unknown_plane_is_refused_before_anything_runs(project: Project, where: str) -> None:
+def test_an_unknown_plane_is_refused_before_anything_runs(
+    project: OutsideProject, where: str
+) -> None:
     arguments = ["--cutlock-plane", "disk"]
     if where == "configuration":
         arguments = []
         project.change("pyproject.toml", "cutlock_traces", 'cutlock_plane = "disk"\ncutlock_traces')
     result = project.run(*arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "unknown plane 'disk'; choose from memory, transfer_queue" in text(result)
+    assert "unknown plane 'disk'; choose from memory, transfer_queue" in text_of(result)
 
 
-def test_a_plane_that_the_protocol_has_not_is_told_by_each_test(project: Project) -> None:
+def test_a_plane_that_the_protocol_has_not_is_told_by_each_test(project: OutsideProject) -> None:
     result = project.run("--cutlock-plane", "transfer_queue", *WITHOUT_TLC)
     result.assert_outcomes(failed=6, deselected=4)
-    assert "lock has no plane 'transfer_queue'; choose from memory" in text(result)
+    assert "lock has no plane 'transfer_queue'; choose from memory" in text_of(result)
 
 
-def test_a_seed_that_is_no_number_is_refused(project: Project) -> None:
+def test_a_seed_that_is_no_number_is_refused(project: OutsideProject) -> None:
     result = project.run("--cutlock-seed", "lucky")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "seed 'lucky' is no whole number" in text(result)
+    assert "seed 'lucky' is no whole number" in text_of(result)
 
 
-def test_the_seed_and_the_plane_are_handed_to_the_tests(project: Project) -> None:
+def test_the_seed_and_the_plane_are_handed_to_the_tests(project: OutsideProject) -> None:
     (project.path / "test_lock.py").write_text(
         "def test_both(cutlock_seed, cutlock_plane):\n"
         "    assert (cutlock_seed, cutlock_plane) == (7, 'memory')\n"
     )
     result = project.run("--cutlock-seed", "7")
     result.assert_outcomes(passed=1)
-    assert "seed 7" in text(result)
+    assert "seed 7" in text_of(result)
 
 
 @pytest.mark.parametrize(
@@ -251,25 +185,25 @@ def test_the_seed_and_the_plane_are_handed_to_the_tests(project: Project) -> Non
     ],
 )
 def test_a_malformed_trace_is_an_error_of_its_own_test(
-    project: Project, content: str, problem: str
+    project: OutsideProject, content: str, problem: str
 ) -> None:
     broken = project.path / "traces" / "lost_wakeup.itf.json"
     broken.write_bytes(content.encode("latin-1"))
     result = project.run(*WITHOUT_TLC)
     result.assert_outcomes(passed=4, errors=2, deselected=4)
-    assert f"{broken}: " in text(result)
-    assert problem in text(result)
-    assert "--write`" in text(result)
-    assert "Traceback" not in text(result)
+    assert f"{broken}: " in text_of(result)
+    assert problem in text_of(result)
+    assert "--write`" in text_of(result)
+    assert "Traceback" not in text_of(result)
 
 
-def test_a_trace_of_another_spec_names_the_models_that_there_are(project: Project) -> None:
+def test_a_trace_of_another_spec_names_the_models_that_there_are(project: OutsideProject) -> None:
     other = LOCK_FOLDER.parents[1] / "traces" / "counterexamples" / "barrier_leaks_a_count.itf.json"
     shutil.copy(other, project.path / "traces")
     result = project.run(*WITHOUT_TLC)
     result.assert_outcomes(passed=6, failed=2, deselected=4)
-    assert "'barrier_leaks_a_count' is no model of lock" in text(result)
-    assert "goes with its own bond" in text(result)
+    assert "'barrier_leaks_a_count' is no model of lock" in text_of(result)
+    assert "goes with its own bond" in text_of(result)
 
 
 @pytest.mark.parametrize(
@@ -282,16 +216,16 @@ def test_a_trace_of_another_spec_names_the_models_that_there_are(project: Projec
         ("lock:FairLock", "'lock:FairLock' is type, no Bond"),
     ],
 )
-def test_a_bond_that_is_none_is_told(project: Project, bond: str, problem: str) -> None:
+def test_a_bond_that_is_none_is_told(project: OutsideProject, bond: str, problem: str) -> None:
     result = project.run("--cutlock-bond", bond, *WITHOUT_TLC)
     result.assert_outcomes(errors=6, deselected=4)
-    assert problem in text(result)
+    assert problem in text_of(result)
 
 
 # Choosing.
 
 
-def test_a_marker_chooses_among_the_traces(project: Project) -> None:
+def test_a_marker_chooses_among_the_traces(project: OutsideProject) -> None:
     (project.path / "test_lock.py").write_text(
         "import pytest\n"
         "@pytest.mark.cutlock_traces('lost_*', 'last_*')\n"
@@ -299,10 +233,10 @@ def test_a_marker_chooses_among_the_traces(project: Project) -> None:
     )
     result = project.run("-v")
     result.assert_outcomes(passed=2)
-    assert "queues_behind_cancelled" not in text(result)
+    assert "queues_behind_cancelled" not in text_of(result)
 
 
-def test_a_marker_that_fits_no_trace_names_those_that_there_are(project: Project) -> None:
+def test_a_marker_that_fits_no_trace_names_those_that_there_are(project: OutsideProject) -> None:
     (project.path / "test_lock.py").write_text(
         "import pytest\n"
         "@pytest.mark.cutlock_traces('found_*')\n"
@@ -310,13 +244,13 @@ def test_a_marker_that_fits_no_trace_names_those_that_there_are(project: Project
     )
     result = project.run()
     result.assert_outcomes(errors=1)
-    assert "matches 'found_*'; there are: last_first, lost_wakeup" in text(result)
+    assert "matches 'found_*'; there are: last_first, lost_wakeup" in text_of(result)
 
 
-def test_a_project_that_does_not_use_it_notices_nothing(project: Project) -> None:
+def test_a_project_that_does_not_use_it_notices_nothing(project: OutsideProject) -> None:
     for path in project.path.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     (project.path / "test_other.py").write_text("def test_other(): pass\n")
     result = project.run()
     result.assert_outcomes(passed=1)
-    assert "cutlock:" not in text(result)
+    assert "cutlock:" not in text_of(result)
