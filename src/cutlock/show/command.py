@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -10,12 +11,12 @@ from rich.console import Console
 
 from cutlock.errors import ConfigError
 from cutlock.report.command import ToolCommand, json_option, manifest_option, write_json
-from cutlock.report.pages.data import RunPage
+from cutlock.report.pages.data import RunPage, Story
 from cutlock.report.pages.render import render_run, render_story, write_page
 from cutlock.show.recognise import collect
 from cutlock.tlc.manifest import load_manifest
 
-__all__ = ["show"]
+__all__ = ["show", "show_page"]
 
 _EXIT_CODES = """\b
 Exit codes:
@@ -56,15 +57,33 @@ def show(
       cutlock show runs/first
       cutlock show runs/first --steps
     """
-    found = collect(path, _whys(manifest_path), steps=steps)
+    data, target = show_page(path, out, _whys(manifest_path), steps=steps)
+    write_json(json_path, data)
+    _console.print(data.title)
+    _console.print(f"{target}: {target.stat().st_size / 1e3:,.0f} kB")
+    sys.exit(0)
+
+
+def show_page(
+    path: Path, out: Path | None, whys: Mapping[str, str], *, steps: bool = False
+) -> tuple[Story | RunPage, Path]:
+    """Write the page of whatever a path is; see `collect` for arguments and errors.
+
+    Args:
+        out: the page; None for a name of its own in the working directory.
+
+    Returns:
+        What the page is drawn from, and where it is.
+
+    Raises:
+        ConfigError: there is a file of that name that is no such page.
+    """
+    found = collect(path, whys, steps=steps)
     data = found.data
     html = render_run(data) if isinstance(data, RunPage) else render_story(data)
     target = out if out is not None else Path(f"{found.name}.html")
     write_page(target, html)
-    write_json(json_path, data)
-    _console.print(data.title)
-    _console.print(f"{target}: {len(html.encode()) / 1e3:,.0f} kB")
-    sys.exit(0)
+    return data, target
 
 
 def _whys(manifest_path: Path) -> dict[str, str]:

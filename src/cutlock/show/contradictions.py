@@ -364,7 +364,7 @@ def balance(state: State) -> Iterator[Found]:
     yield Found(
         f"the barrier counts {_count(state['slots'], 'slot')} and "
         f"{'an' if state['open'] else 'no'} open cut, and {inside}",
-        (*names,),
+        ("slots counted", *names),
     )
 
 

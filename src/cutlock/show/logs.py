@@ -139,7 +139,7 @@ class _Teller:
         if parent is not None and logs.facts is not None:
             past = history.until(parent.args.incarnation, parent.args.log_records)
         account = Account(self._prompts, self._epochs, past)
-        follower = Follower(account, self._bundles, self._disk)
+        follower = Follower(account, self._bundles, self._disk, resumes=parent is not None)
         shown = logs.only in {None, incarnation}
         told: list[Told] = []
         before = len(self.told) if logs.only is None else 0
