@@ -216,14 +216,15 @@ def inventory(state: State) -> Iterator[Found]:
     captured = state["cap"]["index"]
     index = captured["v"] if captured["set"] else frozenset()
     narrow = state["door"] != "shut"
-    yield from _rows_against(
+    for found in _rows_against(
         state["rows"],
         index,
         _unit_count(state),
         "the plane",
         "in the index that the save has read",
         others=not narrow,
-    )
+    ):
+        yield Found(found.text, (COUNTERS["read_index"], *found.rows))
 
 
 def fresh_advantages(state: State) -> Iterator[Found]:
