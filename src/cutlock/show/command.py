@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ from cutlock.report.terminal import Terminal
 from cutlock.show.recognise import collect
 from cutlock.tlc.manifest import load_manifest
 
-__all__ = ["Shown", "show"]
+__all__ = ["Shown", "show", "show_page"]
 
 _SHIPPED = ("traces/counterexamples", "traces/regressions", "traces/runs", "traces/rejected")
 
@@ -74,11 +75,7 @@ def show(
     and which promise breaks where. A RUN is told as a whole: rewards, saves, restarts, and the
     fate of every prompt. What the argument is, its content says.
     """
-    found = collect(path, _whys(manifest_path), steps=steps)
-    data = found.data
-    html = render_run(data) if isinstance(data, RunPage) else render_story(data)
-    target = out if out is not None else Path(f"{found.name}.html")
-    write_page(target, html)
+    data, target = show_page(path, out, _whys(manifest_path), steps=steps)
     write_result(
         json_path,
         Shown(
@@ -89,8 +86,30 @@ def show(
     )
     terminal = Terminal.current()
     terminal.show(data.title)
-    terminal.show(f"{target}: {len(html.encode()) / 1e3:,.0f} kB")
+    terminal.show(f"{target}: {target.stat().st_size / 1e3:,.0f} kB")
     return ExitCode.OK
+
+
+def show_page(
+    path: Path, out: Path | None, whys: Mapping[str, str], *, steps: bool = False
+) -> tuple[Story | RunPage, Path]:
+    """Write the page of whatever a path is; see `collect` for arguments and errors.
+
+    Args:
+        out: the page; None for a name of its own in the working directory.
+
+    Returns:
+        What the page is drawn from, and where it is.
+
+    Raises:
+        ConfigError: there is a file of that name that is no such page.
+    """
+    found = collect(path, whys, steps=steps)
+    data = found.data
+    html = render_run(data) if isinstance(data, RunPage) else render_story(data)
+    target = out if out is not None else Path(f"{found.name}.html")
+    write_page(target, html)
+    return data, target
 
 
 def _whys(manifest_path: Path) -> dict[str, str]:

@@ -216,14 +216,15 @@ def inventory(state: State) -> Iterator[Found]:
     captured = state["cap"]["index"]
     index = captured["v"] if captured["set"] else frozenset()
     narrow = state["door"] != "shut"
-    yield from _rows_against(
+    for found in _rows_against(
         state["rows"],
         index,
         _unit_count(state),
         "the plane",
         "in the index that the save has read",
         others=not narrow,
-    )
+    ):
+        yield Found(found.text, (COUNTERS["read_index"], *found.rows))
 
 
 def fresh_advantages(state: State) -> Iterator[Found]:
@@ -364,7 +365,7 @@ def balance(state: State) -> Iterator[Found]:
     yield Found(
         f"the barrier counts {_count(state['slots'], 'slot')} and "
         f"{'an' if state['open'] else 'no'} open cut, and {inside}",
-        (*names,),
+        ("slots counted", *names),
     )
 
 

@@ -99,6 +99,7 @@ class Follower:
         account: of everything in the logs before the start.
         bundles: what the bundles of earlier starts hold, by start and step; filled further.
         disk: what the last published bundle holds.
+        resumes: whether the start goes on from a bundle.
     """
 
     def __init__(
@@ -106,11 +107,13 @@ class Follower:
         account: Account,
         bundles: dict[tuple[int, str], Saved],
         disk: Saved | None = None,
+        *,
+        resumes: bool = False,
     ) -> None:
         self._account = account
         self._bundles = bundles
         self._incarnation = 0
-        self._restored: set[str] | None = None
+        self._restored: set[str] | None = set() if resumes else None
         """Groups that have come back so far, while a restore goes on."""
         self._alive = False
         self._rows: dict[str, str] = {}
@@ -235,7 +238,6 @@ class Follower:
             case Action.BEGIN_RUN:
                 self._incarnation = args.incarnation
             case Action.VERIFY_BUNDLE:
-                self._restored = set()
                 self.disk = self._bundles.get((args.incarnation, str(args.step)))
             case Action.RESTORE_CURSOR:
                 self._restored = None

@@ -139,7 +139,7 @@ class _Teller:
         if parent is not None and logs.facts is not None:
             past = history.until(parent.args.incarnation, parent.args.log_records)
         account = Account(self._prompts, self._epochs, past)
-        follower = Follower(account, self._bundles, self._disk)
+        follower = Follower(account, self._bundles, self._disk, resumes=parent is not None)
         shown = logs.only in {None, incarnation}
         told: list[Told] = []
         before = len(self.told) if logs.only is None else 0
@@ -157,37 +157,52 @@ class _Teller:
     def breaches(self) -> list[Breach]:
         """What does not fit, in the order of the steps."""
         numbers = {one.step.where: one.step.number for one in self.told}
-        found: list[Breach] = []
-        expected = self._logs.expected
-        if expected is not None and expected.where in numbers:
-            found.append(_tampered(numbers[expected.where], expected))
+        noticed: list[Breach] = []
         for check, problem in self._noticed:
             where, _, text = problem.partition(": ")
             if where in numbers:
-                promise, meaning, consequence = _CHECKS[check]
-                found.append(
-                    Breach(
-                        step=numbers[where],
-                        promise=promise,
-                        promise_text=PROMISES[promise],
-                        check=f"cutlock audit, {check.lower()}",
-                        meaning=meaning,
-                        contradictions=(text,),
-                        consequence=consequence,
-                    )
-                )
-        return sorted(found, key=lambda breach: breach.step)
+                noticed.append(_noticed(numbers[where], check, text))
+        noticed.sort(key=lambda breach: breach.step)
+        expected = self._logs.expected
+        if expected is None or expected.where not in numbers:
+            return noticed
+        number = numbers[expected.where]
+        there = [breach for breach in noticed if breach.step == number]
+        first = _tampered(number, expected, there)
+        return [first, *(breach for breach in noticed if breach not in there)]
 
 
-def _tampered(number: int, expected: Expected) -> Breach:
+def _noticed(number: int, check: str, text: str) -> Breach:
+    promise, meaning, consequence = _CHECKS[check]
     return Breach(
         step=number,
-        promise="",
-        promise_text=f"rejected on purpose: in the log of {expected.run}, {expected.what}",
-        check="cutlock validate",
-        meaning="Every event of a log is a step of the specification.",
-        contradictions=(f"the specification does not allow {expected.where}",),
-        consequence="A validation that accepted this log would accept any other.",
+        promise=promise,
+        promise_text=PROMISES[promise],
+        check=f"cutlock audit, {check.lower()}",
+        meaning=meaning,
+        contradictions=(text,),
+        consequence=consequence,
+    )
+
+
+def _tampered(number: int, expected: Expected, there: Sequence[Breach]) -> Breach:
+    """What was told otherwise, with what the audit says of that very step."""
+    refused = f"the specification does not allow {expected.where}"
+    told = f"told otherwise than in the log of {expected.run}: {expected.what}"
+    if not there:
+        return Breach(
+            step=number,
+            promise="",
+            promise_text="every event of a log is a step of the specification",
+            check="cutlock validate",
+            meaning="TLC takes the events one by one, and names the first that does not fit.",
+            contradictions=(told, refused),
+            consequence="The log is not that of a run that keeps the promises.",
+        )
+    return msgspec.structs.replace(
+        there[0],
+        check=f"cutlock validate; {there[0].check}",
+        contradictions=(told, refused, *(text for b in there for text in b.contradictions)),
     )
 
 
@@ -267,11 +282,8 @@ def _chapter_title(part: Sequence[Told], start: int) -> str:
 
 def _title(logs: Logs, history: History, told: Sequence[Told], breaches: Sequence[Breach]) -> str:
     if breaches:
-        first = breaches[0]
-        what = first.contradictions[0]
-        if not first.promise:
-            return f"Step {first.step} does not fit: {first.promise_text.partition(', ')[2]}"
-        return f"Step {first.step} does not fit: {what}"
+        expected = logs.expected.what if logs.expected is not None else ""
+        return f"Step {breaches[0].step} does not fit: {expected or breaches[0].contradictions[0]}"
     trained = sum(one.step.action == Action.TRAIN_STEP for one in told)
     saved = sum(one.step.action == Action.PUBLISH_BUNDLE for one in told)
     what = f"trained {_count(trained, 'step')} and published {_count(saved, 'bundle')}"

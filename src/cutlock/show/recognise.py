@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class Shown:
     name: str
 
 
-def collect(path: Path, whys: dict[str, str], *, steps: bool = False) -> Shown:
+def collect(path: Path, whys: Mapping[str, str], *, steps: bool = False) -> Shown:
     """Find out what a path is, and read it.
 
     Args:
@@ -82,7 +83,7 @@ def _directory(path: Path, *, steps: bool) -> Shown:
     raise ConfigError(f"{path} is a directory without a run (no run.json); {_WANTED}")
 
 
-def _file(path: Path, whys: dict[str, str]) -> Shown:
+def _file(path: Path, whys: Mapping[str, str]) -> Shown:
     data = path.read_bytes()
     if not data.strip():
         raise ConfigError(f"{path} is empty; {_WANTED}")

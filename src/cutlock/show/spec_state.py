@@ -21,6 +21,8 @@ COUNTERS = {
     "loader": "loader, batches",
     "read_cursor": "save: cursor",
     "read_loader": "save: batches",
+    "read_index": "save: index",
+    "read_ledger": "save: ledger",
     "disk_version": "disk: version",
     "disk_cursor": "disk: cursor",
     "disk_loader": "disk: batches",
@@ -68,6 +70,7 @@ _START = {
     "running": "running",
     "refused": "the restore has refused",
 }
+_ROOM = 2
 _NO_PROCESS = {"down", "refused"}
 
 
@@ -128,10 +131,12 @@ def moment(state: State) -> Moment:
     prompts = prompts_of(state)
     running = state["up"] == "running"
     published = bool(state["disk"]["files"])
+    strangers = _in_order({prompt for prompt, _ in state["rows"]} - set(prompts))
     nothing: dict[str, Owner] = {}
     return Moment(
-        owners={name_of(p): _live(state, p, running=running) for p in prompts},
-        rows={name_of(p): _rows(state, p) for p in prompts},
+        owners={name_of(p): _live(state, p, running=running) for p in prompts}
+        | {name_of(p): Owner("stranger") for p in strangers},
+        rows={name_of(p): _rows(state, p) for p in (*prompts, *strangers)},
         disk={name_of(p): _on_disk(state, p) for p in prompts} if published else nothing,
         counters=_counters(state, published=published),
         details=_details(state, prompts),
@@ -184,6 +189,8 @@ def _counters(state: State, *, published: bool) -> dict[str, str]:
         "loader": state["pos"] if alive else "",
         "read_cursor": cap["cursor"]["v"] if cap["cursor"]["set"] else "",
         "read_loader": cap["loader"]["v"]["pos"] if cap["loader"]["set"] else "",
+        "read_index": _few(_held(cap["index"])),
+        "read_ledger": _few(_held_ledger(cap["ledger"])),
         "disk_version": disk["version"] if published else "",
         "disk_cursor": disk["cursor"] if published else "",
         "disk_loader": disk["pos"] if published else "",
@@ -203,8 +210,6 @@ def _details(state: State, prompts: list[Any]) -> dict[str, str]:
         "train pump": _TRAIN_PUMP[state["tp"]],
         "save": _SAVE[state["sv"]],
         f"{HELD}spare pool": _held(cap["pool"]),
-        f"{HELD}index": _held(cap["index"]),
-        f"{HELD}ledger": _held_ledger(cap["ledger"]),
         f"{HELD}files": _files(cap["files"]),
         "files of the bundle": _files(disk["files"]),
         "clears that wait": listed(names_of(state["deferred"])),
@@ -233,6 +238,12 @@ def _held(captured: Any) -> str:
     return (
         (listed(names_of(captured["v"])) if captured["v"] else "empty") if captured["set"] else ""
     )
+
+
+def _few(names: str) -> str:
+    """Names for a row of the picture, which has room for two."""
+    count = names.count(",") + 1
+    return names if count <= _ROOM else f"{names.split(',')[0]} +{count - 1}"
 
 
 def _held_ledger(captured: Any) -> str:

@@ -20,9 +20,9 @@ COLUMN, _WIDEST, _PAGE = 24, 38, 1000
 """Width of a step, at least and at most; few steps share the width of the page."""
 LABELS = 142
 """Width of the labels, which stay where they are while the steps scroll."""
-_TOP = 118
+_TOP = 108
 _LANE = 20
-_COUNTER = 19
+_COUNTER = 18
 _PROMPT = 38
 _LIVE, _ROWS, _DISK = 17, 3, 11
 _GAP = 20
@@ -31,6 +31,9 @@ _AGAIN = 10
 _LEAN = 62
 """Room on the right for the last leaning name."""
 _LETTERS = 17
+"""Of a label."""
+_LETTER, _INSET = 6, 6
+"""Width of a letter in a box, and room before the first one."""
 _NUMBER = re.compile(r"(?:stamp|cursor) (-?\d+)")
 
 
@@ -145,7 +148,7 @@ def draw(chapter: Chapter, lanes: Sequence[Lane], what: str, loop: int | None = 
         heads.append(Label(y - 5, "counters", "counters", ""))
         for track in chapter.counters:
             labels.append(_label(track, y + 14))
-            boxes = _boxes(track.live, first, column, y + 1, _COUNTER - 3, "value")
+            boxes = _boxes(track.live, first, column, y + 1, _COUNTER - 2, "value")
             rows.append(Row(track.name, tuple(boxes)))
             y += _COUNTER
     if chapter.prompts:
@@ -220,22 +223,21 @@ def _boxes(
             css, text = f"state-{slug(span.state)}", known.letter + (number[1] if number else "")
             told = f"{span.state}, {span.note}" if span.note else span.state
             told += "" if span.state in STATES else " (unknown)"
+        width = columns * column - 2
+        start = _INSET if strip == "value" else column // 2
+        fits = strip != "value" or len(text) * _LETTER <= width + _INSET
         yield Box(
             x=x + 1,
             y=y,
-            width=columns * column - 2,
+            width=width,
             height=height,
             css=css,
             strip=strip,
             span=span,
             told=told,
             texts=tuple(
-                Text(
-                    x + again * column + column // 2,
-                    y + height - (4 if height > _DISK else 2),
-                    text,
-                )
+                Text(x + again * column + start, y + height - (4 if height > _DISK else 2), text)
                 for again in range(0, columns, _AGAIN)
-                if text
+                if text and fits
             ),
         )

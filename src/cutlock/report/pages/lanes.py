@@ -42,7 +42,7 @@ LANES = (
     Lane("cut", "cut"),
     Lane("plane", "plane"),
     Lane("disk", "disk"),
-    Lane("start", "start, crash"),
+    Lane("start", "controller"),
 )
 BARRIER_LANES = (Lane("slot", "slots"), Lane("cut", "cuts"))
 
@@ -55,10 +55,11 @@ STATES = {
         State("admitted", "A", "let in and stamped; its rollouts are being generated"),
         State("buffer", "B", "finished: rows in the plane, entry in the index"),
         State("in training", "T", "claimed by the open training step"),
-        State("trained", "✓", "trained"),
+        State("trained", "✓", "the optimizer has stepped on it"),
         State("dropped", "✕", "given up on purpose, with a reason"),
         State("two owners", "2!", "owned twice: it would be trained twice"),
         State("lost", "0!", "handed out, and owned by nobody"),
+        State("stranger", "?", "not of this run: somebody else uses the plane"),
         State("idle", "·", "holds nothing and waits for nothing"),
         State("waiting", "w", "waits in the queue"),
         State("granted", "g", "was handed a place, has not run yet"),

@@ -81,6 +81,7 @@ def _render(template: str, **values: object) -> str:
     environment.filters["slug"] = slug
     environment.filters["percent"] = percent
     environment.filters["state"] = state
+    environment.filters["ms"] = _milliseconds
     files = resources.files("cutlock.report.pages") / "templates"
     return environment.get_template(template).render(
         generator=GENERATOR,
@@ -89,6 +90,10 @@ def _render(template: str, **values: object) -> str:
         script=Markup((files / "page.js").read_text()),
         **values,
     )
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 def _is_barrier(story: Story) -> bool:

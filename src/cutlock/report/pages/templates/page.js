@@ -36,7 +36,7 @@
 
   const said = (box) => box.dataset.told
     ?? [...box.classList].find((name) => name.startsWith("state-"))?.slice(6).replaceAll("-", " ")
-    ?? box.querySelector("text").textContent;
+    ?? box.querySelector("text")?.textContent ?? "";
 
   const chip = (box) => {
     const made = text("span", box.querySelector("text")?.textContent ?? "", "chip");
@@ -59,7 +59,13 @@
     }
     const made = document.createElement("table");
     made.className = "now-table";
-    const values = [...rows].filter(([, strips]) => strips.value);
+    const counts = text("p", "", "counts");
+    for (const [name, strips] of rows) {
+      if (!strips.value) continue;
+      const count = text("span", `${name} `, strips.changed ? "changed" : "");
+      count.append(text("b", said(strips.value)));
+      counts.append(count, " ");
+    }
     const others = [...rows].filter(([, strips]) => !strips.value);
     // Of many, first those that the step has changed.
     const prompts = [...others.filter(([, strips]) => strips.changed), ...others.filter(([, strips]) => !strips.changed)];
@@ -69,20 +75,18 @@
       head.append(text("th", title));
     }
     const body = made.createTBody();
-    for (const [name, strips] of [...values, ...prompts]) {
+    for (const [name, strips] of prompts) {
       const line = body.insertRow();
       line.append(text("th", name));
       if (strips.changed) line.className = "changed";
       const live = line.insertCell();
-      const box = strips.value ?? strips.live;
-      if (strips.live) live.append(chip(box));
-      live.append(box ? said(box) : "nothing");
+      if (strips.live) live.append(chip(strips.live), said(strips.live));
       if (!rest) continue;
       line.insertCell().textContent = strips.rows ? strips.rows.dataset.told.split(" ")[0] : "";
       const disk = line.insertCell();
       if (strips.disk) disk.append(chip(strips.disk), said(strips.disk));
     }
-    return made;
+    return [counts, made];
   };
 
   const show = (place, { scroll = true, link = true } = {}) => {
@@ -123,7 +127,7 @@
     list.append(...card.childNodes);
     list.className = `step lane-${[...step.classList].find((name) => name.startsWith("lane-")).slice(5)}`;
     find("card").replaceChildren(list);
-    find("state").replaceChildren(table(scroller.querySelector(".plot"), number));
+    find("state").replaceChildren(...table(scroller.querySelector(".plot"), number));
     told.scrollTop = 0;
     find("spoken").textContent = `Step ${number}: ${action}, ${who}. ${step.querySelector(".broken-text")?.textContent ?? ""}`;
     if (scroll && !folded && innerWidth >= 900) fold(true);

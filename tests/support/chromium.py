@@ -160,6 +160,18 @@ class Page:
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
+    def settle(self) -> None:
+        """Return when the page has handled what was asked of it, and has been drawn."""
+        self._call(
+            "Runtime.evaluate",
+            expression="new Promise((done) => requestAnimationFrame(() => setTimeout(done)))",
+            awaitPromise=True,
+        )
+
+    def as_printed(self) -> None:
+        """Show the page as a printer would, on a system that prefers dark colours."""
+        self._media(dark=True, media="print")
+
     def printed(self) -> bytes:
         """The page as PDF."""
         data = self._call("Page.printToPDF", landscape=True, printBackground=True)["data"]
@@ -199,12 +211,13 @@ def started(chromium: str) -> Iterator[Browser]:
     theirs_in, ours_in = os.pipe()
     ours_out, theirs_out = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        # The protocol is spoken on descriptors 3 and 4.
+        # The protocol is spoken on descriptors 3 and 4. A shell that knows descriptors of one
+        # digit only can open the others by their names.
         process = subprocess.Popen(
             [
                 "/bin/sh",
                 "-c",
-                f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}',
+                f'exec "$@" 3</dev/fd/{theirs_in} 4>/dev/fd/{theirs_out}',
                 "sh",
                 chromium,
                 *_FLAGS,
