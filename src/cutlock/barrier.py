@@ -86,6 +86,8 @@ class BarrierStatistics:
         self._kinds: dict[str, KindStatistics] = {}
         self.cuts: list[CutTiming] = []
         """One per cut that was entered, in order."""
+        self.on_wait: Callable[[str, float], object] = lambda kind, seconds: None
+        """Told of each slot that has waited and entered: its kind, and how long. Must not raise."""
 
     @property
     def slots(self) -> dict[str, KindStatistics]:
@@ -232,6 +234,7 @@ class Slot(_Section):
         statistics.waited += 1
         statistics.waited_sum += waited
         statistics.waited_max = max(statistics.waited_max, waited)
+        barrier.statistics.on_wait(self.kind, waited)
 
     async def _leave_after_effects(self, exc: BaseException | None) -> None:
         cancelled = await self._end_effects()

@@ -86,6 +86,8 @@ class BundleWriter:
         """Where the parts are written until the bundle is published."""
         self.final = root / directory_name(Place.PUBLISHED, step)
         """Where the bundle is when it is published."""
+        self.size = 0
+        """Bytes of all files but the manifest, when it is sealed."""
         self.reclaimed: tuple[Path, ...]
         """What was in the way: a dead save's directory (removed), a broken bundle (renamed)."""
 
@@ -172,6 +174,7 @@ class BundleWriter:
         """
         with self._stage("seal", _State.OPEN, _State.SEALED):
             files = self._harden(rows, parts)
+            self.size = sum(file.size for file in files)
             self._sequence = scan(self._root, None, self._fs).sequence + 1
             manifest = Manifest(
                 run_id=self._run_id,

@@ -19,7 +19,7 @@ class Following:
 
     def __init__(self, progress: Progress, config: RunConfig, begins: int) -> None:
         self._progress = progress
-        self._warned: set[str] = set()
+        self._told: set[str] = set()
         steps = config.epochs * -(-config.task.prompts // config.prompts_per_step)
         progress.done = begins
         progress.total = steps if config.max_steps is None else min(steps, config.max_steps)
@@ -29,6 +29,8 @@ class Following:
         if status is None:
             self._progress.show(stage)
             return
+        if status.metrics_url:
+            self._tell(f"metrics: {status.metrics_url}")
         for stall in status.stalls:
             self._warn(stall.message)
         for save in status.failed_saves:
@@ -44,9 +46,13 @@ class Following:
             self._warn(_failed(save))
 
     def _warn(self, warning: str) -> None:
-        if warning not in self._warned:
-            self._warned.add(warning)
-            self._progress.note(f"warning: {warning}")
+        self._tell(f"warning: {warning}")
+
+    def _tell(self, text: str) -> None:
+        """Say it once."""
+        if text not in self._told:
+            self._told.add(text)
+            self._progress.note(text)
 
 
 def _failed(save: FailedSave) -> str:

@@ -15,6 +15,7 @@ from cutlock.commands.inspect import names_of
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.config import RunConfig, load_config
 from cutlock.controller.core import Controller, RunReport, Status
+from cutlock.controller.endpoint import require_port
 from cutlock.controller.kill_plan import KillPlan
 from cutlock.controller.local import build_local
 from cutlock.controller.restore import ResumePlan, verify_for_resume
@@ -72,6 +73,7 @@ def run(config: Path, out: Path, json_path: Path | None, kill_at: str | None) ->
         prompts = build_prompts(loaded)
     except ConfigError as error:
         raise ConfigError(f"{config}: [task]: {error}") from error
+    require_port(loaded.metrics.host, loaded.metrics.port)
     directory = RunDirectory(out)
     directory.create(loaded, prompts)
     _run(directory, loaded, None, stops, json_path)
@@ -128,6 +130,7 @@ def resume(
         terminal.show(f"{path.name} is the end of this run; nothing is left to train.")
         write_result(json_path, _nothing_left(plan))
         return
+    require_port(plan.config.metrics.host, plan.config.metrics.port)
     _run(run_directory, plan.config, plan, stops, json_path)
 
 
@@ -251,8 +254,15 @@ def _show(terminal: Terminal, report: RunReport, plan: ResumePlan | None) -> Non
     terminal.show(key_values("Run", values))
     if report.saves:
         rows = [
-            (f"step_{s.step}", s.groups, s.drain * 1e3, s.exclusive * 1e3, s.asynchronous * 1e3)
-            for s in report.saves
+            (
+                f"step_{save.step}",
+                save.groups,
+                f"{save.size / 1024:,.0f}",
+                save.drain * 1e3,
+                save.exclusive * 1e3,
+                save.asynchronous * 1e3,
+            )
+            for save in report.saves
         ]
-        columns = ("bundle", "groups", "drain ms", "exclusive ms", "rest ms")
+        columns = ("bundle", "groups", "KiB", "drain ms", "exclusive ms", "rest ms")
         terminal.show(table("Saves", columns, rows))

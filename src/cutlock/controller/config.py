@@ -21,6 +21,7 @@ __all__ = [
     "CheckpointConfig",
     "CutMode",
     "FailureConfig",
+    "MetricsConfig",
     "PlaneConfig",
     "RunConfig",
     "TaskConfig",
@@ -139,6 +140,17 @@ class WatchdogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For so long the controller may not answer the driver, which then ends the run."""
 
 
+class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The Prometheus endpoint of the controller; see docs/metrics.md."""
+
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    """Of `http://HOST:PORT/metrics`; 0 takes a free one, None serves nothing."""
+    host: str = "127.0.0.1"
+    """The address that it listens on; others can scrape it only if that is not loopback."""
+    transfer_queue: bool = True
+    """With a port: switch TransferQueue's own endpoint on as well, on a free port."""
+
+
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that a run is configured by."""
 
@@ -156,6 +168,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: WorkerConfig = WorkerConfig()
     task: TaskConfig = TaskConfig()
     watchdog: WatchdogConfig = WatchdogConfig()
+    metrics: MetricsConfig = MetricsConfig()
 
     @property
     def digest(self) -> str:

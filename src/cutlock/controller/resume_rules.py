@@ -57,6 +57,7 @@ def _free(why: str) -> FieldRule:
 _OTHER_SAMPLER = "cursor and stamps mean something else under another sampler"
 _OTHER_DATA = "the saved position means nothing in another data set"
 _A_LIMIT = "a limit of what is done from now on"
+_WATCHED = "who watches changes nothing"
 
 RULES: Mapping[str, FieldRule] = {
     "seed": _refused("the order of the prompts depends on it"),
@@ -112,6 +113,9 @@ RULES: Mapping[str, FieldRule] = {
     "watchdog.stall_s": _free(_A_LIMIT),
     "watchdog.action": _free("what a stall leads to from now on"),
     "watchdog.controller_s": _free(_A_LIMIT),
+    "metrics.port": _free(_WATCHED),
+    "metrics.host": _free(_WATCHED),
+    "metrics.transfer_queue": _free(_WATCHED),
 }
 """By the path of the field; every field of `RunConfig` and of each sampler has one."""
 

@@ -110,6 +110,8 @@ class RunState:
     dropped: int = 0
     """Prompts given up so far; moves only inside a slot."""
     commits: int = 0
+    trained: int = 0
+    """Groups trained so far, counted over restarts."""
 
     @property
     def settled(self) -> bool:

@@ -218,6 +218,7 @@ class TrainPump:
             oldest = min(entry.start_weight for entry in entries)
             trained = TrainedStep(step, report, state.version.value - oldest)
             self.history.append(trained)
+            state.trained += len(entries)
             self._metrics.write(trained)
             async with state.barrier.atomic_mutation("clear") as slot:
                 await state.buffer.clear_claimed(slot, step)
