@@ -141,7 +141,7 @@ class Exporter(Collector):
             {
                 "run_id": look.run_id,
                 "sampler": state.sampler.name,
-                "cut": state.config.checkpoint.cut,
+                "cut": state.config.checkpoint.cut_of(state.plane),
                 "version": __version__,
             },
         )
