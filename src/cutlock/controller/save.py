@@ -32,7 +32,7 @@ from cutlock.errors import (
     WorkerError,
     WorkerLostError,
 )
-from cutlock.workers.base import Trainer
+from cutlock.workers.base import Checkpointable
 
 __all__ = ["FailedSave", "RunIdentity", "SaveTiming", "Saver", "package_versions"]
 
@@ -57,7 +57,7 @@ class Saver:
     def __init__(
         self,
         state: RunState,
-        trainer: Trainer,
+        trainer: Checkpointable,
         identity: RunIdentity,
         root: Path,
         saved_step: int | None = None,
