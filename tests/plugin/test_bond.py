@@ -212,7 +212,9 @@ def test_a_stepper_is_told_what_it_is_made_for_and_closed_whatever_happens(
     with pytest.raises(ConformanceError):
         replay(replace(counter, stepper=make, observe=lambda stepper: {}), TOO_MUCH, faulty=True)
     assert [stepper.closed for stepper in made] == [True, True]
-    assert made[0].setting == Setting(model="counter", constants={"Most": 2}, seed=5)
+    calls = (add(1), add(2))
+    constants = {"Most": 2}
+    assert made[0].setting == Setting(model="counter", constants=constants, seed=5, calls=calls)
     assert made[1].setting.faulty
 
 

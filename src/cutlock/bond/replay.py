@@ -66,7 +66,12 @@ def replay(
         bond.alphabet.check(step.action)
     promise = _promise(bond, example, constants)
     setting = Setting(
-        model=example.model, constants=constants, plane=plane, seed=seed, faulty=faulty
+        model=example.model,
+        constants=constants,
+        plane=plane,
+        seed=seed,
+        faulty=faulty,
+        calls=tuple(step.action for step in example.steps[1:]),
     )
     with bond.begin(setting) as subject:
         require_variables(subject, example.steps[0].state, f"the trace of {example.model}")
@@ -75,6 +80,7 @@ def replay(
             subject,
             promise,
             fault=example.model if faulty else None,
+            blind=bond.blind.get(example.model, ()),
             calls=bond.calls(constants),
             on_step=on_step,
         )
