@@ -91,6 +91,8 @@ def _promise(bond: Bond[S], example: Counterexample, constants: Constants) -> Pr
     if name == DEADLOCK or example.loop is not None:
         return always
     if name not in bond.promises:
+        if bond.model(example.model).checks_liveness():
+            raise cut_short(example)  # a behaviour that never ends has a loop
         raise ConformanceError(
             f"{bond.name} has no promise {name!r}, which the trace of {example.model} breaks; "
             f"it has {', '.join(bond.promises) or 'none'}: add it to `promises`"
