@@ -66,7 +66,12 @@ def replay(
         bond.alphabet.check(step.action)
     promise = _promise(bond, example, constants)
     setting = Setting(
-        model=example.model, constants=constants, plane=plane, seed=seed, faulty=faulty
+        model=example.model,
+        constants=constants,
+        plane=plane,
+        seed=seed,
+        faulty=faulty,
+        calls=tuple(step.action for step in example.steps[1:]),
     )
     with bond.begin(setting) as subject:
         require_variables(subject, example.steps[0].state, f"the trace of {example.model}")
@@ -75,6 +80,7 @@ def replay(
             subject,
             promise,
             fault=example.model if faulty else None,
+            blind=bond.blind.get(example.model, ()),
             calls=bond.calls(constants),
             on_step=on_step,
         )
@@ -85,6 +91,8 @@ def _promise(bond: Bond[S], example: Counterexample, constants: Constants) -> Pr
     if name == DEADLOCK or example.loop is not None:
         return always
     if name not in bond.promises:
+        if bond.model(example.model).checks_liveness():
+            raise cut_short(example)  # a behaviour that never ends has a loop
         raise ConformanceError(
             f"{bond.name} has no promise {name!r}, which the trace of {example.model} breaks; "
             f"it has {', '.join(bond.promises) or 'none'}: add it to `promises`"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -14,11 +12,10 @@ import msgspec
 from cutlock.bond.coverage import ModelPaths
 from cutlock.bond.walks import cover, every_step, first_times, sample
 from cutlock.conformance.paths.check import PathsReport, check_paths, total
+from cutlock.conformance.paths.hosts import plane_host
 from cutlock.conformance.paths.replay import Replayers
 from cutlock.conformance.stepping.bounds import Bounds
-from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.errors import ConfigError
-from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.report.command import (
     ToolCommand,
     forget_result,
@@ -160,7 +157,7 @@ def paths(
             walks = cover(graph)
             watching.replay(graph)
             plan = _PLANS[compare](walks if count is None else sample(walks, count))
-            with _host(plane, bounds) as host:
+            with plane_host(plane, bounds) as host:
                 found = check_paths(
                     model.name,
                     graph,
@@ -178,19 +175,6 @@ def paths(
     _show(terminal, report)
     write_result(json_path, report)
     return report.exit_code
-
-
-@contextmanager
-def _host(plane: str, bounds: Bounds) -> Iterator[PlaneHost | None]:
-    if plane == "memory":
-        yield None
-        return
-    keep_ray_on_loopback()
-    os.environ.setdefault("TQ_LOGGING_LEVEL", "ERROR")
-    from cutlock.conformance.paths.transfer_queue import TransferQueueHost
-
-    with TransferQueueHost(len(bounds.units)) as host:
-        yield host
 
 
 class _Watching:
