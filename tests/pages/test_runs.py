@@ -90,6 +90,7 @@ def test_a_run_without_bundles_says_so_and_is_not_in_order() -> None:
     assert not found.bundles
     assert not found.ok
     assert "There is no bundle in the directory" in notes(found)
+    assert found.title.endswith("nothing trained twice, and no bundle is here")
     assert any("not resolvable" in problem for problem in found.problems)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,10 +29,12 @@ ALWAYS = {
 """Checks that are looked up in every state, so that they can be asked in the good ones, too."""
 
 
+@functools.cache
 def read(path: Path) -> Counterexample:
     return from_itf(path.read_bytes())
 
 
+@functools.cache
 def story(path: Path) -> Story:
     return story_of_trace(read(path), path.name)
 
@@ -93,11 +96,11 @@ def test_every_step_is_told_once_with_its_action_and_its_arguments(path: Path) -
         assert shown.meaning != "An action that the alphabet does not know."
 
 
-@pytest.mark.parametrize("path", [*KEPT, *WALKS], ids=named)
+@pytest.mark.parametrize(
+    "path", [path for path in (*KEPT, *WALKS) if not path.name.startswith("barrier")], ids=named
+)
 def test_the_strips_of_a_prompt_are_its_owners_in_every_state(path: Path) -> None:
     example = read(path)
-    if "led" not in example.steps[0].state:
-        pytest.skip("a trace of the barrier alone has no prompts")
     (chapter,) = story(path).chapters
     tracks = {track.name: track for track in chapter.prompts}
     for number, step in enumerate(example.steps):
