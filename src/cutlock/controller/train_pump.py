@@ -137,7 +137,7 @@ class TrainPump:
             raise StallError(
                 f"step {state.step} needs {need} groups, no rollout is left, and sampler "
                 f"{state.sampler.name!r} selects none of the {len(state.buffer.ready())} that "
-                "are ready; they stay in the last bundle"
+                "are ready; they stay in the last bundle, resume from it with a wider window"
             )
         await state.changed.wait()
 
