@@ -218,7 +218,7 @@ def parse_config(raw: dict[str, Any]) -> RunConfig:
     if sampler is not None:
         if not isinstance(sampler, dict):
             raise ConfigError(
-                f"configuration: sampler = {sampler!r}: write a table, e.g. [sampler] with "
+                f"configuration: sampler = {sampler!r} is no table; write one, e.g. [sampler] with "
                 "name = 'in_order'"
             )
         config = msgspec.structs.replace(config, sampler=parse_sampler(sampler))

@@ -188,7 +188,11 @@ class Controller:
             reports = self._watchdog.observe(self._progress())
             self._stalls += reports
             if reports and state.config.watchdog.action == "fail":
-                raise StallError("; ".join(report.message for report in reports))
+                found = "; ".join(report.message for report in reports)
+                raise StallError(
+                    f"{found}; see the logs of the workers, or raise watchdog.stall_s if this is "
+                    "their pace"
+                )
 
     def _progress(self) -> Progress:
         state = self._state

@@ -344,7 +344,9 @@ async def restore_state(connected: PlaneConnected, state: RunState) -> Restored:
     """
     require_stage(connected, PlaneConnected, "restore_state")
     if state.plane is not connected.plane:
-        raise MisuseError("the state is built on another plane than the one that was restored")
+        raise MisuseError(
+            "the state is built on another plane than the one that was restored; build it on that"
+        )
     plan = connected.ready.plan
     if plan is None:
         return Restored(_TOKEN, state, None)

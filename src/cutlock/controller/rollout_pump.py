@@ -86,7 +86,9 @@ class RolloutPump(Dispatcher):
     def _launch(self, record: LedgerRecord) -> None:
         """Start the rollout of an admitted group, which has a place in the buffer."""
         if self._group is None:
-            raise InvariantError(f"group {record.group_id!r} launched before the pump runs")
+            raise InvariantError(
+                f"group {record.group_id!r} launched before the pump runs; await run() first"
+            )
         task = self._group.create_task(self._rollout(record), name=f"rollout {record.group_id}")
         self._tasks[record.group_id] = task
         self._group_of[task] = record.group_id

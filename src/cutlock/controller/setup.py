@@ -285,7 +285,10 @@ async def _follow(
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, CutlockError):
             raise error.cause from error
-        raise WorkerError(f"the controller failed: {error.cause!r}") from error
+        raise WorkerError(
+            f"the controller failed: {error.cause!r}; mend what that names, then resume the run "
+            f"with `cutlock resume {arguments.root}`"
+        ) from error
     except ray.exceptions.RayError as error:
         raise WorkerLostError(
             f"the controller's process died; resume the run with `cutlock resume {arguments.root}`"

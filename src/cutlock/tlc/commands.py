@@ -173,7 +173,9 @@ def mutants(
 ) -> int:
     """Remove each protection alone, and see that the named promise falls."""
     if write and traces is None:
-        raise click.UsageError("--write needs --traces")
+        raise click.UsageError(
+            "--write needs --traces; give the directory, e.g. --traces traces/counterexamples"
+        )
     manifest = load_manifest(manifest_path)
     models = manifest.select(names, TimeClass(time), (Mode.MUTANT,))
     toolchain = toolchain_for(jar)

@@ -152,7 +152,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         homes = [folder for folder in folders if (folder / f"{model.module}.tla").is_file()]
         if not homes:
             raise ConfigError(
-                f"model {model.name}: no {model.module}.tla in {', '.join(map(str, folders))}"
+                f"model {model.name}: no {model.module}.tla in {', '.join(map(str, folders))}; "
+                "mend its module, or the list of modules, in the manifest"
             )
         simulation = Simulation(model.walks, model.depth, model.seed)
         return Job(
@@ -186,11 +187,11 @@ def load_manifest(path: Path) -> Manifest:
     try:
         read = msgspec.toml.decode(data, type=Manifest)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"manifest {path} is not in order: {error}") from error
+        raise ConfigError(f"manifest {path} is not in order: {error}; mend that place") from error
     manifest = msgspec.structs.replace(read, root=path.absolute().parent)
     problems = list(_problems(manifest))
     if problems:
-        raise ConfigError(f"manifest {path}: " + "; ".join(problems))
+        raise ConfigError(f"manifest {path}: {'; '.join(problems)}; mend these rows")
     return manifest
 
 

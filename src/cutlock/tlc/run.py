@@ -163,7 +163,10 @@ def _follow(
             start_new_session=True,
         )
     except OSError as error:
-        raise ToolError(f"{arguments[0]} cannot be started in {folder}: {error}") from error
+        raise ToolError(
+            f"{arguments[0]} cannot be started in {folder}: {error}; "
+            "`cutlock doctor` says which Java is used"
+        ) from error
     late = threading.Event()
 
     def stop() -> None:

@@ -208,7 +208,10 @@ def _replay_run(
 def _fault(model: str, walk: bool, name: str | None) -> Fault | None:
     """The named fault; of a counterexample also its own, for what it assumes of the world."""
     if model in WITHOUT_A_FAULT:
-        raise ConfigError(f"{model} has no place in a stepped run: {WITHOUT_A_FAULT[model]}")
+        raise ConfigError(
+            f"{model} has no place in a stepped run: {WITHOUT_A_FAULT[model]}; "
+            f"`cutlock mutants {model}` checks it on the model"
+        )
     if name is None and walk:
         return None
     return fault_of(model) if name in (None, _AUTO) else named_fault(name)

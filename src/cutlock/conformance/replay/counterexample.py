@@ -158,7 +158,7 @@ def promised(name: str) -> Promise:
         return lambda bounds, state: True
     if name not in INVARIANTS:
         raise ConformanceError(
-            f"the promise {name!r} is none of those that can be asked of an observed state: "
+            f"the promise {name!r} cannot be asked of an observed state; choose from "
             f"{', '.join(INVARIANTS)}"
         )
     return lambda bounds, state: INVARIANTS[name](_terms(bounds, state))
