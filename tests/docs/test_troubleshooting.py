@@ -43,6 +43,7 @@ kind = "memory"
 every = 2
 [task]
 prompts = 32
+length = 2
 """
 CANNOT_BE_PROVOKED_HERE = {
     "A storage unit is lost",
