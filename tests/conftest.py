@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.tlc.run import Toolchain, find_toolchain
+from tests.support.installed import Installed, install_wheel
 from tests.support.tally import TALLIES
 
 if TYPE_CHECKING:
@@ -60,6 +62,14 @@ def real_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealClust
 def toolchain() -> Toolchain:
     """The real Java and the real TLC."""
     return find_toolchain()
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel, built once and installed outside the source tree."""
+    base = tmp_path_factory.getbasetemp()
+    # The workers of pytest-xdist have a folder each, inside the one that they share.
+    return install_wheel(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
 @pytest.fixture

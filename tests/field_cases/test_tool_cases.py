@@ -17,13 +17,14 @@ from click.testing import CliRunner
 
 import cutlock
 from cutlock.alphabet import Action
+from cutlock.bond.following import DEADLOCK
 from cutlock.cli import main
 from cutlock.conformance.free import pair as free_pair
 from cutlock.conformance.free.moves import MACHINE_MOVES
 from cutlock.conformance.free.pair import Pair, replay_trace
 from cutlock.conformance.reference.model import Reference
 from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
-from cutlock.conformance.replay.counterexample import DEADLOCK, _promise, replay_example
+from cutlock.conformance.replay.counterexample import _promise, replay_example
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, ConformanceError, DivergenceError, ToolError

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.conformance.paths.check import ModelPaths, check_paths
-from cutlock.conformance.paths.cover import cover, every_step, first_times
+from cutlock.bond.coverage import ModelPaths
+from cutlock.bond.walks import cover, every_step, first_times
+from cutlock.conformance.paths.check import check_paths
 from cutlock.conformance.paths.replay import Replayers
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.tlc.action import ActionCall

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,16 +28,19 @@ CUTS = frozenset({Action.OPEN_CUT, Action.TAKE_CUT})
 _KINDS: dict[str, Any] = {
     "bundle": str,
     "bundles": list[str],
+    "cut": Literal["narrow", "full"],
     "error": str,
     "group": str,
     "groups": list[str],
     "index": list[str],
     "ledger": list[str],
+    "max_steps": int | None,
     "reason": str,
     "sampler": str,
     "spares": list[str],
     "stamp": int | None,
     "substitute": str,
+    "window": int | None,
 }
 """Types of the arguments that are no integers."""
 

@@ -371,6 +371,7 @@ async def restore_state(connected: PlaneConnected, state: RunState) -> Restored:
         state.ledger.restore(slot, snapshot.ledger, snapshot.next_admission, owned)
         state.shortfall.restore(slot, snapshot.shortfall)
         state.dropped = snapshot.dropped
+        state.trained = plan.info.trained_groups
         events.record(Action.RESTORE_LEDGER, groups=[r.group_id for r in snapshot.ledger])
         await stops.reach(Action.RESTORE_CURSOR)
         state.loader.restore(slot, snapshot.loader)

@@ -118,7 +118,7 @@ class RolloutPump:
     async def _drain_pool(self) -> int:
         state = self._state
         await state.stops.reach(Action.DRAIN_SPARE_POOL)
-        async with state.barrier.mutation("spare_drain", spans=False) as slot:
+        async with state.barrier.atomic_mutation("spare_drain") as slot:
             spares = state.pool.take(slot, state.config.prompts_per_step)
             admission_id = state.ledger.reserve(slot, spares)
             state.events.record(
@@ -239,7 +239,7 @@ class RolloutPump:
         try:
             async with self._in_flight:
                 fields = await self._generate(record, attempt)
-            async with state.barrier.mutation("group_commit", spans=False) as slot:
+            async with state.barrier.atomic_mutation("group_commit") as slot:
                 await state.buffer.commit(slot, group_id, fields, end_weight=state.version.value)
                 state.commits += 1
                 self._land(group_id)
@@ -291,7 +291,7 @@ class RolloutPump:
         state = self._state
         group_id = record.group_id
         await state.stops.reach(Action.DROP_GROUP, group=group_id)
-        async with state.barrier.mutation("drop", spans=False) as slot:
+        async with state.barrier.atomic_mutation("drop") as slot:
             budget = state.config.failures.drop_budget
             if state.dropped >= budget:
                 raise DropBudgetError(
@@ -348,7 +348,7 @@ class RolloutPump:
     async def _abort(self, group_id: str, version: int) -> None:
         state = self._state
         await state.stops.reach(Action.ABORT_STALE, group=group_id)
-        async with state.barrier.mutation("stale_abort", spans=False) as slot:
+        async with state.barrier.atomic_mutation("stale_abort") as slot:
             # It may have left generation meanwhile, or an earlier one have come to it.
             if self.first_stale(version) != group_id:
                 return

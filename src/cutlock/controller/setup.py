@@ -21,6 +21,7 @@ from cutlock.controller.actor import ActorArguments, ControllerActor
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.config import RunConfig
 from cutlock.controller.core import RunReport, Status
+from cutlock.controller.endpoint import announced
 from cutlock.controller.restore import PlaneReady, ResumePlan, load_plane
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import CutlockError, WorkerError, WorkerLostError, WorkerTimeoutError
@@ -110,8 +111,14 @@ async def _run(
     )
     controller = ray.remote(num_cpus=1, max_concurrency=8)(ControllerActor).remote()
     watch("starting TransferQueue", None)
-    bootstrap = await TransferQueueBootstrap.start(config.plane.units, limit_s=config.plane.limit_s)
-    try:
+    watched = config.metrics.port is not None and config.metrics.transfer_queue
+    bootstrap = await TransferQueueBootstrap.start(
+        config.plane.units, limit_s=config.plane.limit_s, metrics=watched
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(_stop, generators, trainer, bootstrap, watch)
+        if (url := await bootstrap.metrics_url()) is not None:
+            stack.enter_context(announced(directory.root, "transfer_queue", url))
         ready = await _restore(plan, bootstrap, trainer, watch)
         watch("starting the controller", None)
         arguments = ActorArguments(
@@ -126,14 +133,21 @@ async def _run(
             stops=stops,
         )
         return await _follow(controller, arguments, watch)
-    finally:
-        watch("stopping", None)
-        # Whatever failed is reported already; what does not stop ends with Ray.
-        stopping = asyncio.gather(
-            generators.close(), trainer.close(), bootstrap.stop(), return_exceptions=True
-        )
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopping, _STOP_S)
+
+
+async def _stop(
+    generators: RayGenerators,
+    trainer: RayTrainer,
+    bootstrap: TransferQueueBootstrap,
+    watch: Callable[[str, Status | None], None],
+) -> None:
+    watch("stopping", None)
+    # Whatever failed is reported already; what does not stop ends with Ray.
+    stopping = asyncio.gather(
+        generators.close(), trainer.close(), bootstrap.stop(), return_exceptions=True
+    )
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stopping, _STOP_S)
 
 
 async def _restore(

@@ -180,7 +180,7 @@ class TrainPump:
         """Claim the groups of the next step; None if they are no longer to be selected."""
         state = self._state
         await state.stops.reach(Action.SELECT_GROUPS, step=state.step)
-        async with state.barrier.mutation("select", spans=False) as slot:
+        async with state.barrier.atomic_mutation("select") as slot:
             chosen = self._selectable()
             if chosen is None:
                 return None
@@ -195,7 +195,7 @@ class TrainPump:
         state = self._state
         version = state.version.value
         await state.stops.reach(Action.EVICT_GROUPS, version=version)
-        async with state.barrier.mutation("evict", spans=False) as slot:
+        async with state.barrier.atomic_mutation("evict") as slot:
             stale = self._stale()
             if self._save_requested or not stale:
                 return
@@ -218,8 +218,9 @@ class TrainPump:
             oldest = min(entry.start_weight for entry in entries)
             trained = TrainedStep(step, report, state.version.value - oldest)
             self.history.append(trained)
+            state.trained += len(entries)
             self._metrics.write(trained)
-            async with state.barrier.mutation("clear", spans=False) as slot:
+            async with state.barrier.atomic_mutation("clear") as slot:
                 await state.buffer.clear_claimed(slot, step)
         await state.stops.reach(Action.RAISE_VERSION, version=step + 1)
         state.step = step + 1

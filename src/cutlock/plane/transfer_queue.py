@@ -270,6 +270,11 @@ class TransferQueuePlane:
         """Kind, version and number of units of the connected store."""
         return self._info
 
+    @property
+    def splits_snapshot(self) -> bool:
+        """See `DataPlane.splits_snapshot`."""
+        return True
+
     async def put(self, keys: Sequence[str], fields: Fields) -> None:
         """See `DataPlane.put`."""
         check_put(keys, fields)
@@ -460,7 +465,9 @@ class TransferQueueBootstrap:
         self._unusable: str | None = None
 
     @classmethod
-    async def start(cls, units: int = 2, *, limit_s: float = LIMIT_S) -> TransferQueueBootstrap:
+    async def start(
+        cls, units: int = 2, *, limit_s: float = LIMIT_S, metrics: bool = False
+    ) -> TransferQueueBootstrap:
         """Start a TransferQueue in the Ray cluster that this process is connected to.
 
         The controller and each unit take one of Ray's CPUs. There is one TransferQueue in a
@@ -469,6 +476,7 @@ class TransferQueueBootstrap:
         Args:
             units: number of storage units; rows have no capacity limit.
             limit_s: limit of this and of every later call, in seconds.
+            metrics: whether it serves its own Prometheus metrics, on a free port.
 
         Raises:
             PlaneError: one runs already, Ray has too few CPUs, or it did not come up.
@@ -490,6 +498,7 @@ class TransferQueueBootstrap:
                 # Polling: an unanswerable question gives an empty answer, not an error that
                 # the controller logs.
                 "controller": {"polling_mode": True},
+                "metrics": {"enabled": metrics, "port": 0},
                 "backend": {
                     "storage_backend": _BACKEND,
                     _BACKEND: {"num_data_storage_units": units, "total_storage_size": None},
@@ -505,6 +514,11 @@ class TransferQueueBootstrap:
     def info(self) -> PlaneInfo:
         """Kind, version and number of units of the store."""
         return self._info
+
+    async def metrics_url(self) -> str | None:
+        """Where the store serves its metrics; None if it does not."""
+        endpoint = await self._bounded("metrics_url", _in_thread(tq.get_metrics_endpoint))
+        return None if endpoint is None else f"http://{endpoint}/metrics"
 
     async def require_untouched(self) -> None:
         """See `BootstrapPlane.require_untouched`."""
@@ -588,8 +602,8 @@ class TransferQueueBootstrap:
             if unowned:
                 clear = functools.partial(tq.kv_clear, unowned, partition)
                 await self._bounded("load", _in_thread(clear))
-        for unit in range(self._info.units):
-            await self._drop_orphans(unit, owned)
+        units = range(self._info.units)
+        await asyncio.gather(*(self._drop_orphans(unit, owned) for unit in units))
 
     async def _drop_orphans(self, unit: int, owned: list[int]) -> None:
 

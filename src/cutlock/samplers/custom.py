@@ -104,7 +104,7 @@ async def admit_split(
     """
     await sampler.wait_until_admissible(version)
     await opened()
-    async with barrier.mutation("admission", spans=False) as slot:
+    async with barrier.atomic_mutation("admission") as slot:
         return commit(slot, sampler.commit_admission(slot, version.value))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlock.errors import ConfigError
+from cutlock.tlc.values import Value, parse_value
 
 __all__ = ["Config", "read_config"]
 
@@ -48,6 +49,25 @@ class Config:
     def promises(self) -> tuple[str, ...]:
         """Invariants and properties: what can be reported as violated."""
         return self["invariants"] + self["properties"]
+
+    @property
+    def constants(self) -> dict[str, Value]:
+        """The values that constants are given; operators that are overridden have none.
+
+        Raises:
+            ToolError: a value is none of TLA+.
+        """
+        tokens = self["constants"]
+        given: dict[str, list[str]] = {}
+        value: list[str] = []
+        for place, token in enumerate(tokens):
+            if tokens[place + 1 : place + 2] in (("=",), ("<-",)):
+                value = []
+                if tokens[place + 1] == "=":
+                    given[token] = value
+            elif token not in {"=", "<-"}:
+                value.append(token)
+        return {name: parse_value(" ".join(value)) for name, value in given.items()}
 
 
 def read_config(path: Path) -> Config:

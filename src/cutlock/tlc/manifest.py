@@ -181,7 +181,7 @@ def load_manifest(path: Path) -> Manifest:
     except OSError as error:
         raise ConfigError(
             f"manifest {path} cannot be read: {error}; "
-            "run in a checkout of the repository, or name the file with --manifest"
+            "name another file with --manifest, or leave it out for the shipped one"
         ) from error
     try:
         read = msgspec.toml.decode(data, type=Manifest)
