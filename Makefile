@@ -16,6 +16,9 @@ help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
+	  "Python 3.11 or newer is needed, and %s is %d.%d; say which one to take: " \
+	  "make setup PYTHON=python3.11" % (sys.executable, v[0], v[1]))'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
@@ -49,7 +52,6 @@ mutation: $(READY) ## Show that the tests notice every mutant of the code (see d
 	$(BIN)/python -m tests.mutation
 
 docs: $(READY) ## Build the documentation into out/site, every warning an error
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "open out/site/index.html"
 
