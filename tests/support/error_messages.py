@@ -54,7 +54,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Auditing": ("audit", "events"),
     "Checking the model": ("tlc", "report"),
     "Paths, replay and validation": ("conformance",),
-    "Other commands": ("bench", "commands"),
+    "A protocol of your own": ("bond", "pytest_plugin"),
+    "Other commands": ("bench", "commands", "example", "show"),
     "Calling the parts from code of your own": (
         "barrier",
         "buffer",
