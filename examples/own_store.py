@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from cutlock import PlaneInfo, PlaneStamp
+from cutlock import Fields, PlaneInfo, PlaneStamp
 from cutlock.errors import PlaneError, PlaneTouchedError
 from cutlock.plane import checks
-from cutlock.plane.base import Fields, read_stamp, require_loadable, write_stamp
+from cutlock.plane.base import read_stamp, require_loadable, write_stamp
 from cutlock.plane.lifeline import Lifeline
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class DictPlane:
     async def close(self) -> None:
         self._closed = True
 
-    async def _locked(self, work: Any) -> Any:
+    async def _locked(self, work: Callable[[], T]) -> T:
         async with self._store.lock:
             return work()
 

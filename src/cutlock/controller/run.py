@@ -84,6 +84,8 @@ class Run(Dispatcher, Steps):
         self._saver = saver
         self._metrics = metrics
         self._tries: dict[str, _Try] = {}
+        self._failed: set[str] = set()
+        """Groups whose last try has failed."""
 
     # The parts.
 
@@ -191,6 +193,7 @@ class Run(Dispatcher, Steps):
         state, group_id = self._state, record.group_id
         attempt = state.buffer.reserve(record)
         state.events.record(Action.LAUNCH_GROUP, group=group_id, attempt=attempt)
+        self._failed.discard(group_id)
         self._tries[group_id] = this = _Try()
         self._generating.add(group_id)
         try:
@@ -205,6 +208,7 @@ class Run(Dispatcher, Steps):
                 raise
         except Exception as error:
             if group_id in state.ledger:
+                self._failed.add(group_id)
                 state.events.record(
                     Action.FAIL_GROUP, group=group_id, attempt=attempt, error=str(error)
                 )
@@ -242,19 +246,26 @@ class Run(Dispatcher, Steps):
     async def give_up(self, record: LedgerRecord, error: Exception) -> LedgerRecord | None:
         """Drop a group that keeps failing; return the spare that takes its place, if there is one.
 
-        Without one, the step of the group goes short. Nothing of the group may be under way.
+        Without one, the step of the group goes short.
 
         Args:
             error: why; it is recorded.
 
         Raises:
+            MisuseError: the last attempt at the group has not failed.
             DropBudgetError: `failures.drop_budget` is used up; the group is still owed.
 
         Source: spec actions `DropGroup`, `SubstituteGroup`.
         """
         state = self._state
+        if record.group_id not in self._failed:
+            raise MisuseError(
+                f"group {record.group_id!r} cannot be given up before an attempt at it has failed; "
+                "let the error out of the block of attempt()"
+            )
         async with state.barrier.atomic_mutation("drop") as slot:
             substitute = self._replace(slot, record, error)
+        self._failed.discard(record.group_id)
         if substitute is None:
             state.permits.release()
         state.changed.notify()

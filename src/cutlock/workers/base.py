@@ -125,9 +125,10 @@ class PolicyShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Rollouts:
     """The siblings of one group.
 
-    `fields` has one entry per sibling under each of `GENERATED_FIELDS`: `prompt` int64 and
-    `response` int64 of any length, `logprobs` float32 as long as the response, `reward`
-    float32 of shape (1,). `rewards` are the same rewards as numbers.
+    `fields` has one entry per sibling under each name. One name is `reward`, float32 of shape
+    (1,); the others are between generator and trainer. The shipped ones use `GENERATED_FIELDS`:
+    `prompt` int64 and `response` int64 of any length, `logprobs` float32 as long as the response.
+    `rewards` are the same rewards as numbers.
     """
 
     fields: dict[str, list[torch.Tensor]]
@@ -240,7 +241,7 @@ class Trainer(Checkpointable, Protocol):
         counts. The training chain is extended by `(step, group ids)`, see `chain`.
 
         Raises:
-            RowsMissingError: a row is gone or lacks one of `TRAINED_FIELDS`.
+            RowsMissingError: a row is gone or lacks a field.
             WorkerError: the worker failed, or its limit passed (`WorkerTimeoutError`).
         """
         ...
