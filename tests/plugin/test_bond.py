@@ -354,6 +354,11 @@ def test_a_standstill_is_one_if_nothing_further_can_be_done(
         assert found.why == "Reset() can still be done"
 
 
+def test_a_standstill_that_nobody_could_end_is_asked_about(counter: Bond[Counter]) -> None:
+    with pytest.raises(ConformanceError, match="does not say what would get further; give the"):
+        replay(replace(counter, calls=None), trace((add(2), 2), broken="deadlock"))
+
+
 def test_a_loop_is_gone_round_once_more(counter: Bond[Counter]) -> None:
     done: list[int] = []
     reset = ActionCall("Reset")

@@ -82,7 +82,7 @@ class Bond(Generic[S]):
     faults: Mapping[str, tuple[Patch, ...]] = field(default_factory=dict)
     """By the mutants of the manifest: what is changed in the code to take the same protection
     away."""
-    calls: Callable[[Constants], Iterable[ActionCall]] = lambda constants: ()
+    calls: Callable[[Constants], Iterable[ActionCall]] | None = None
     """Whatever may get further a state that has come to a standstill: what has to be fair."""
     blind: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By the mutants of the manifest: places of a state, as `Difference.path` begins, that cannot

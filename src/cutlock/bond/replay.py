@@ -14,6 +14,7 @@ from cutlock.bond.following import (
     cut_short,
     follow,
     ignore,
+    stands_still,
 )
 from cutlock.errors import ConformanceError, ToolError
 from cutlock.tlc.itf import Counterexample, from_itf
@@ -64,6 +65,11 @@ def replay(
         constants = bond.constants(bond.model(example.model))
     for step in example.steps[1:]:
         bond.alphabet.check(step.action)
+    if stands_still(example) and bond.calls is None:
+        raise ConformanceError(
+            f"the trace of {example.model} comes to a standstill, and {bond.name} does not say "
+            "what would get further; give the bond `calls`"
+        )
     promise = _promise(bond, example, constants)
     setting = Setting(
         model=example.model,
@@ -81,7 +87,7 @@ def replay(
             promise,
             fault=example.model if faulty else None,
             blind=bond.blind.get(example.model, ()),
-            calls=bond.calls(constants),
+            calls=() if bond.calls is None else bond.calls(constants),
             on_step=on_step,
         )
 
