@@ -45,6 +45,8 @@ def test_fates_saves_starts_and_bundles_are_those_of_the_audit(fresh_run: Run) -
     assert len(found.saves) == len(audit.exclusive_window_ms)
     assert tuple(bundle.name for bundle in found.bundles) == audit.bundles
     assert all(bundle.verdict.startswith("all ") for bundle in found.bundles)
+    assert {save.bundle for save in found.saves if save.kept} == {*audit.bundles}
+    assert [save.start for save in found.saves] == [1, 1, 2, 2]
     assert found.title == "4 steps, 1 restart: nothing lost, nothing trained twice"
     killed, ended = found.starts
     assert (killed.alive, killed.ended) == (False, "killed")

@@ -1,6 +1,6 @@
-"""The pictures of `docs/pages.md`: `python -m tests.support.page_samples RUN`
+"""The pictures of `docs/pages.md`: `python -m tests.support.page_samples RUN`.
 
-The sample page beside them is made by the command itself; see there.
+RUN is the directory of a run; the sample page beside them is made by the command itself; see there.
 """
 
 from __future__ import annotations
