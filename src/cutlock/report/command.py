@@ -128,7 +128,7 @@ class ToolCommand(_Ending):
         exits: what its exit codes mean.
         examples: command lines that work in a clone.
         result: what `--json` writes; see `cutlock.report.schema`.
-        kept: what is on disk after Ctrl-C; a note on the interrupt says it better.
+        kept: see there.
     """
 
     def __init__(
@@ -142,7 +142,8 @@ class ToolCommand(_Ending):
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
         self._result = result
-        self._kept = kept
+        self.kept = kept
+        """What is on disk after Ctrl-C, unless a note on the interrupt says it better."""
 
     @property
     def result(self) -> type | None:
@@ -154,8 +155,8 @@ class ToolCommand(_Ending):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            if self._kept and not getattr(error, "__notes__", ()):
-                error.add_note(self._kept)
+            if self.kept and not getattr(error, "__notes__", ()):
+                error.add_note(self.kept)
             raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 import tempfile
 from pathlib import Path
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
-from cutlock.conformance.faults import WITHOUT_A_FAULT, Fault, fault_of, named_fault
+from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT, Fault, fault_of, named_fault
 from cutlock.conformance.free.moves import MACHINE_MOVES
 from cutlock.conformance.free.pair import bounds_of_trace, replay_trace
 from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
@@ -18,6 +20,7 @@ from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, DivergenceError, ToolError
 from cutlock.report.command import ToolCommand, json_option, manifest_option, write_result
+from cutlock.report.completion import beginning
 from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal
 from cutlock.tlc.itf import Counterexample, Step, from_itf
@@ -26,6 +29,7 @@ from cutlock.tlc.manifest import Manifest, Mode, load_manifest
 __all__ = ["ReplayReport", "TraceReport", "replay"]
 
 _AUTO = "auto"
+_TRACES = Path("traces")
 _MEMORY = Path("/dev/shm")
 
 
@@ -67,11 +71,13 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     nargs=-1,
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    shell_complete=lambda ctx, parameter, incomplete: _traces(incomplete),
 )
 @click.option(
     "--fault",
     "fault_name",
     metavar="NAME",
+    shell_complete=beginning(lambda ctx: (_AUTO, *FAULTS)),
     help="Take this protection away first; `auto` takes the one that the trace is about.",
 )
 @click.option(
@@ -103,6 +109,14 @@ def replay(
     report = ReplayReport(ok=all(found.ok for found in reports), traces=reports)
     write_result(json_path, report)
     return ExitCode.OK if report.ok else ExitCode.FAILED
+
+
+def _traces(incomplete: str) -> list[CompletionItem]:
+    """Traces whose names begin so, else whatever file the shell finds."""
+    found = sorted(_TRACES.rglob(f"{glob.escape(incomplete)}*.itf.json")) if incomplete else []
+    return [CompletionItem(str(path)) for path in found] or [
+        CompletionItem(incomplete, type="file")
+    ]
 
 
 def _replay(
