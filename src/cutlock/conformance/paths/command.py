@@ -31,7 +31,7 @@ from cutlock.report.terminal import Terminal, listing
 from cutlock.tlc.check import check_model, worst_exit
 from cutlock.tlc.commands import toolchain_for
 from cutlock.tlc.graph import Graph, graph_from_json
-from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, load_manifest
+from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, complete_models, load_manifest
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import Toolchain
 from cutlock.tlc.terminal import searched
@@ -63,7 +63,7 @@ _NO_GRAPH = Graph((), (), ())
     },
     kept="no result is written; walks that were saved are whole; run it again",
 )
-@click.argument("names", metavar="[MODEL]...", nargs=-1)
+@click.argument("names", metavar="[MODEL]...", nargs=-1, shell_complete=complete_models(Mode.GRAPH))
 @click.option(
     "--class",
     "time",
@@ -74,7 +74,7 @@ _NO_GRAPH = Graph((), (), ())
 )
 @click.option(
     "--graphs",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     help="Read the graphs that `cutlock check --graphs` wrote there, and start no TLC.",
 )
 @click.option(
