@@ -67,4 +67,4 @@ def parsed(command: str) -> list[tuple[str, set[str]]]:
 
 
 def subcommand(name: str) -> click.Command | None:
-    return cutlock.cli.main.commands.get(name)
+    return cutlock.cli.main.get_command(click.Context(cutlock.cli.main), name)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import builtins
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,10 @@ FOLDERS = ("src", "tests", "docs", "spec", "model_check", "traces", "examples", 
 # Written by a run or a build, or an example of a path of the reader's own.
 NOT_KEPT = ("traces/regressions/", "docs/performance/")
 # Actions that a page makes up to show how one is added.
-MADE_UP = {"docs/add-an-action.md": {"ReportStep"}}
+MADE_UP = {
+    "docs/add-an-action.md": {"ReportStep"},
+    "docs/own-protocol.md": {"BeginRelease"},
+}
 
 
 @pytest.mark.parametrize("page", ALL, ids=str)
@@ -47,8 +51,9 @@ def test_every_test_that_is_named_exists(page: Page) -> None:
 
 @pytest.mark.parametrize("page", ALL, ids=str)
 def test_every_name_in_capitals_is_an_action_a_class_or_an_operator(page: Page) -> None:
-    known = {action.value for action in Action} | names_of("src") | names_of("docs") | operators()
-    known |= MADE_UP.get(str(page), set())
+    known = {action.value for action in Action} | operators()
+    known |= names_of("src") | names_of("docs") | names_of("examples")
+    known |= {*dir(builtins), *dir(asyncio)} | MADE_UP.get(str(page), set())
     for code in page.code:
         if re.fullmatch(r"([A-Z][a-z]+){2,}", code):
             assert code in known, code
@@ -81,5 +86,6 @@ def named(node: ast.AST) -> list[str]:
 @cache
 def operators() -> set[str]:
     """What the modules of the specification define and declare."""
-    texts = [path.read_text() for path in Path(ROOT, "spec").glob("*.tla")]
+    modules = [*ROOT.glob("spec/*.tla"), *ROOT.glob("examples/*/spec/*.tla")]
+    texts = [path.read_text() for path in modules]
     return {name for text in texts for name in re.findall(r"\b[A-Z]\w+\b", text)}

@@ -121,9 +121,9 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str, *variables: str) -> N
         monkeypatch.delenv(variable, raising=False)
 
 
-def test_not_in_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_manifest(tmp_path: Path) -> None:
     absent = tmp_path / "manifest.toml"
-    matches("Not in a clone", cutlock_("check", "--manifest", absent, code=2).stderr)
+    matches("No manifest", cutlock_("check", "--manifest", absent, code=2).stderr)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ EXAMPLES = [example for name in NAMES for example in command(name).examples]
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_is_understood(example: str, in_clone: None) -> None:
     # What a shell makes of `eval "$(...)"` and of a pipe.
-    line = re.sub(r'^eval "\$\((.*)\)"$', r"\1", example).partition(" | ")[0]
+    line = re.split(r" [|>] ", re.sub(r"^eval \"\$\((.*)\)\"$", r"\1", example))[0]
     program, name, *arguments = shlex.split(line)
     assert program == "cutlock"
     command(name).make_context(name, arguments, parent=click.Context(main))
