@@ -1,19 +1,17 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from cutlock.show.command import show_page
-from tests.support.chromium import HOW_TO_INSTALL, Browser, find_chromium, started
+from tests.support.chromium import Browser, require_chromium, started
 from tests.support.kept_runs import KEPT
 from tests.support.local_runs import Run
 
-TRACES = Path(__file__).parents[2] / "traces"
-
 MakePage = Callable[..., Path]
+"""Makes the page of a path; `steps=True` for the steps of a run."""
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook, too
@@ -27,12 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One Chromium for the whole session."""
-    chromium = find_chromium()
-    if chromium is None:
-        if os.environ.get("CUTLOCK_BROWSER") == "require":
-            pytest.fail(f"CUTLOCK_BROWSER=require: {HOW_TO_INSTALL}")
-        pytest.skip(HOW_TO_INSTALL)
-    with started(chromium) as found:
+    with started(require_chromium()) as found:
         yield found
 
 

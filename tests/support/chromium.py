@@ -19,7 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HOW_TO_INSTALL", "Browser", "Page", "find_chromium", "started"]
+import pytest
+
+__all__ = ["HOW_TO_INSTALL", "Browser", "Page", "find_chromium", "require_chromium", "started"]
 
 HOW_TO_INSTALL = "no Chromium found; install it, e.g. `apt-get install chromium` on Debian"
 
@@ -49,6 +51,16 @@ def find_chromium() -> str | None:
     if named:
         return named
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+def require_chromium() -> str:
+    """Path of the browser; without one the test is skipped, or fails if CUTLOCK_BROWSER says so."""
+    chromium = find_chromium()
+    if chromium is not None:
+        return chromium
+    if os.environ.get("CUTLOCK_BROWSER") == "require":
+        pytest.fail(f"CUTLOCK_BROWSER=require: {HOW_TO_INSTALL}")
+    pytest.skip(HOW_TO_INSTALL)
 
 
 class Browser:
