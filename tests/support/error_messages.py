@@ -26,7 +26,7 @@ CORRUPT = "{bundle}: {file}: %s; do not mend it by hand, resume from an older bu
 WRAPPERS = {"corrupt": 2, "_failure": 1}
 """Functions that make an error: which of their arguments is the message."""
 
-ANSWERS = {"NotEnabledError", "DivergenceError"}
+ANSWERS = {"DivergenceError", "NotEnabledError", "NoticedError"}
 INSIDE = ("conformance/faults", "conformance/free", "conformance/stepping", "conformance/reference")
 """Such errors, and all that is raised there, are answers of the bond: `replay` and `paths` show
 them as such."""

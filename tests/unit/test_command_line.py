@@ -106,7 +106,8 @@ def test_every_example_is_understood(example: str, in_clone: None) -> None:
 RUN_AT_ONCE = [
     "cutlock bench --list",
     "cutlock completion fish",
-    "cutlock replay traces/counterexamples/cursor_early.itf.json",
+    "cutlock example",
+    "cutlock replay cursor_early",
     "cutlock schema",
     "cutlock schema check",
 ]
@@ -196,6 +197,8 @@ ENDS = {
     "paths": "cutlock.conformance.paths.command.load_manifest",
     "replay": "cutlock.conformance.replay.command.load_manifest",
     "validate": "cutlock.conformance.validation.command.find_toolchain",
+    "show": "cutlock.show.command.collect",
+    "example": "cutlock.example._examples",
     "bench": "cutlock.bench._module",
     "schema": "cutlock.commands.schema._results",
     "completion": "cutlock.commands.completion.get_completion_class",
@@ -209,6 +212,7 @@ CALLS = {
     "inspect": "{path}/step_0",
     "replay": "traces/counterexamples/cursor_early.itf.json",
     "validate": "traces/runs/windowed",
+    "show": "cursor_early -o {path}/page.html",
     "completion": "bash",
 }
 
@@ -298,7 +302,7 @@ def test_every_command_with_a_result_has_a_schema_and_the_option() -> None:
     listed = cutlock_("schema").stdout.split()
     with_option = [name for name in NAMES if "json_path" in [p.name for p in command(name).params]]
     assert listed == with_option
-    assert {*NAMES} - {*listed} == {"schema", "completion"}
+    assert {*NAMES} - {*listed} == {"example", "schema", "completion"}
 
 
 def test_a_schema_is_printed_as_it_is_kept() -> None:

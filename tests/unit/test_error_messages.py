@@ -10,6 +10,7 @@ PASSED_ON = {
     "configuration: {...}": "the message of msgspec, with what is expected",
     "sampler {name}: {...}": "the same",
     "{config}: [task]: {error}": "an error of the task, with its way out",
+    "{path}:{number}: {error}": "an error of the record, with its way out",
     "{path}: {error}": "an error of the trace, with its way out",
     "{...}": "messages of the units",
     "{...} failed: {lost}": "why the store is lost ends with the way out",
@@ -20,6 +21,7 @@ PASSED_ON = {
 WITHOUT_A_VALUE = {
     "a VerifiedBundle cannot be made by hand",
     "a put of no keys",
+    "a store and `connect`",
     "a TransferQueue cannot be held between the units of a put",
     "a TransferQueue runs in this Ray cluster already",
     "more edges than printed actions",

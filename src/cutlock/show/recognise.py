@@ -133,7 +133,9 @@ def _expected(root: Path) -> Expected | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Expected)
     except msgspec.DecodeError as error:
-        raise AuditError(f"{path} does not say what was told otherwise: {error}") from error
+        raise AuditError(
+            f"{path} does not say what was told otherwise: {error}; mend or remove it"
+        ) from error
 
 
 def _json(data: bytes) -> Any:
