@@ -49,9 +49,9 @@ def expect_checked(bond: Bond[S], toolchain: Toolchain, traces: Path | None = No
     check_models(toolchain, bond.models, bond.models.models, on_checked=look)
     if wrong:
         raise ConformanceError(
-            "\n  ".join([f"not as {bond.manifest} says:", *wrong])
-            + f"\nsee `cutlock check --manifest {bond.manifest}`, and write traces anew with "
-            f"`cutlock mutants --manifest {bond.manifest} --traces {traces} --write`"
+            f"not as {bond.manifest} says: {'; '.join(wrong)}; see `cutlock check --manifest "
+            f"{bond.manifest}`, and write traces anew with `cutlock mutants --manifest "
+            f"{bond.manifest} --traces {traces} --write`"
         )
 
 
@@ -84,7 +84,10 @@ def expect_covered(
             told.append(f"kept in {found.divergence.trace}")
         raise DivergenceError("\n".join(told))
     if found.why_not:
-        raise ConformanceError(f"{model}: {'; '.join(found.why_not)}")
+        raise ConformanceError(
+            f"{model}: {'; '.join(found.why_not)}; widen the model's bounds until it happens, or "
+            "list the action under `never` of its row"
+        )
     return found
 
 

@@ -51,6 +51,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
         ExitCode.FAILED: "the logs of a run cannot be read as one history",
         ExitCode.USAGE: "wrong usage, or something that cannot be shown",
         ExitCode.TOOL_FAILED: "a trace that is none",
+        ExitCode.INTERRUPTED: "interrupted; no page is written",
     },
 )
 @click.argument(

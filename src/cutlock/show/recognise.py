@@ -134,7 +134,7 @@ def _expected(root: Path) -> Expected | None:
         return msgspec.json.decode(path.read_bytes(), type=Expected)
     except msgspec.DecodeError as error:
         raise AuditError(
-            f"{path} does not say what was told otherwise: {error}; mend it, or remove it"
+            f"{path} does not say what was told otherwise: {error}; mend or remove it"
         ) from error
 
 
