@@ -39,10 +39,21 @@ _console = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
     "A file that is no page of this command is not overwritten.",
 )
 @click.option("--steps", is_flag=True, help="Of a RUN, every step instead of the whole.")
+@click.option(
+    "--validation",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="What `cutlock validate --json` has said of a RUN: shows its steps, with the refused one "
+    "marked.",
+)
 @manifest_option
 @json_option
 def show(
-    path: Path, out: Path | None, steps: bool, manifest_path: Path, json_path: Path | None
+    path: Path,
+    out: Path | None,
+    steps: bool,
+    validation: Path | None,
+    manifest_path: Path,
+    json_path: Path | None,
 ) -> None:
     """Draw a page of a TRACE, a LOG or a RUN: one HTML file that needs no server and no network.
 
@@ -56,8 +67,9 @@ def show(
       cutlock show runs/first/events/incarnation-2.ndjson
       cutlock show runs/first
       cutlock show runs/first --steps
+      cutlock show runs/first --validation out/validation.json
     """
-    data, target = show_page(path, out, _whys(manifest_path), steps=steps)
+    data, target = show_page(path, out, _whys(manifest_path), steps=steps, validation=validation)
     write_json(json_path, data)
     _console.print(data.title)
     _console.print(f"{target}: {target.stat().st_size / 1e3:,.0f} kB")
@@ -65,7 +77,12 @@ def show(
 
 
 def show_page(
-    path: Path, out: Path | None, whys: Mapping[str, str], *, steps: bool = False
+    path: Path,
+    out: Path | None,
+    whys: Mapping[str, str],
+    *,
+    steps: bool = False,
+    validation: Path | None = None,
 ) -> tuple[Story | RunPage, Path]:
     """Write the page of whatever a path is; see `collect` for arguments and errors.
 
@@ -78,7 +95,7 @@ def show_page(
     Raises:
         ConfigError: there is a file of that name that is no such page.
     """
-    found = collect(path, whys, steps=steps)
+    found = collect(path, whys, steps=steps, validation=validation)
     data = found.data
     html = render_run(data) if isinstance(data, RunPage) else render_story(data)
     target = out if out is not None else Path(f"{found.name}.html")
