@@ -205,7 +205,7 @@ def test_a_run_that_the_specification_accepts_says_so(tmp_path: Path) -> None:
 def test_a_validation_of_something_else_is_refused(tmp_path: Path) -> None:
     root = TRACES / "runs" / "in_order"
     other = validation(tmp_path, TRACES / "runs" / "narrow", None)
-    with pytest.raises(ConfigError, match="says nothing of .*in_order, but of .*narrow"):
+    with pytest.raises(ConfigError, match=r"says nothing of .*in_order, but of .*narrow"):
         collect(root, {}, validation=other)
     with pytest.raises(ConfigError, match="no result of `cutlock validate --json`"):
         collect(root, {}, validation=root / "run.json")
