@@ -168,6 +168,16 @@ def test_the_cursor_in_the_picture_and_the_table_follow_the_step(look: Look) -> 
         assert "disk: cursor -1" in counts
 
 
+def test_of_many_prompts_the_table_begins_with_those_that_the_step_names(look: Look) -> None:
+    with look(TRACES / "runs" / "ready_first", steps=True) as page:
+        page.evaluate("location.hash = '#step-14'")
+        page.settle()
+        named = page.evaluate("document.querySelector('#card .arguments span').textContent")
+        first = page.evaluate("document.querySelector('#state tbody tr').textContent")
+        assert named.startswith("group reverse-21@0")
+        assert first.startswith("reverse-21@0")
+
+
 def test_a_column_can_be_clicked_and_the_buttons_pressed(look: Look) -> None:
     with look(CURSOR) as page:
         page.evaluate(

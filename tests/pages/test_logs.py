@@ -7,11 +7,15 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cutlock.audit import audit_run
 from cutlock.audit.bundles import read_cut
+from cutlock.conformance.validation.command import Validation
+from cutlock.conformance.validation.logs import Refusal, Validated
 from cutlock.controller.run_directory import RunDirectory
+from cutlock.errors import ConfigError
 from cutlock.report.pages.data import Chapter, Step, Story
 from cutlock.show.recognise import collect
 from tests.support.kept_runs import FORGERIES, KEPT
@@ -151,3 +155,60 @@ def test_while_a_restart_goes_on_what_has_not_come_back_has_no_owner_yet() -> No
     for track in first.prompts:
         if track.name in names:
             assert track.live[0].first == restored.number
+
+
+def validation(tmp_path: Path, root: Path, refusal: Refusal | None) -> Path:
+    """What `cutlock validate --json` writes of a run."""
+    run = Validated(
+        run=str(root),
+        ok=refusal is None,
+        events=100,
+        accepted=10,
+        starts=2,
+        seconds=1.0,
+        refusal=refusal,
+    )
+    found = Validation(ok=run.ok, runs=(run,), spec="spec", java="21", jar="0" * 64)
+    path = tmp_path / "validation.json"
+    path.write_bytes(msgspec.json.encode(found))
+    return path
+
+
+def test_a_refusal_by_the_specification_is_marked_with_its_event_and_state(tmp_path: Path) -> None:
+    root = TRACES / "runs" / "in_order"
+    refusal = Refusal(
+        where="incarnation-2.ndjson:9 StartPumps",
+        event="[name |-> 'StartPumps']",
+        broken="NewDiskCursor",
+        groups={"<<1, 1>>": "reverse-10@0"},
+        state={"cursor": "3"},
+    )
+    told = collect(root, {}, validation=validation(tmp_path, root, refusal)).data
+    assert isinstance(told, Story)
+    (breach,) = told.breaches
+    (step,) = [step for step in steps_of(told) if step.broken]
+    assert (step.number, step.where) == (breach.step, refusal.where)
+    assert breach.check == "cutlock validate"
+    assert "<<1, 1>> is reverse-10@0" in breach.contradictions[0]
+    assert breach.contradictions[1] == "the state after it: cursor = 3"
+    assert told.title.endswith("does not fit: NewDiskCursor does not hold after it")
+
+
+def test_a_run_that_the_specification_accepts_says_so(tmp_path: Path) -> None:
+    root = TRACES / "runs" / "in_order"
+    told = collect(root, {}, validation=validation(tmp_path, root, None)).data
+    assert isinstance(told, Story)
+    assert not told.breaches
+    assert any("TLC has accepted" in note for note in told.notes)
+
+
+def test_a_validation_of_something_else_is_refused(tmp_path: Path) -> None:
+    root = TRACES / "runs" / "in_order"
+    other = validation(tmp_path, TRACES / "runs" / "narrow", None)
+    with pytest.raises(ConfigError, match=r"says nothing of .*in_order, but of .*narrow"):
+        collect(root, {}, validation=other)
+    with pytest.raises(ConfigError, match="no result of `cutlock validate --json`"):
+        collect(root, {}, validation=root / "run.json")
+    trace = TRACES / "counterexamples" / "cursor_early.itf.json"
+    with pytest.raises(ConfigError, match="is a trace"):
+        collect(trace, {}, validation=other)

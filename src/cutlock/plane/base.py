@@ -68,7 +68,7 @@ class PlaneInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PlaneStamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The caller's values that a snapshot carries inside, to bind it to one cut.
 
-    Source: design, section 9; the seeds stamp the index digest and the ledger's sha256.
+    Source: design, section 9: what binds the rows to index and ledger.
     """
 
     cut_id: str

@@ -23,12 +23,12 @@ from cutlock.report.terminal import Terminal
 from cutlock.show.recognise import collect
 from cutlock.tlc.manifest import load_manifest
 
-__all__ = ["Shown", "show", "show_page"]
+__all__ = ["Drawn", "show", "show_page"]
 
 _SHIPPED = ("traces/counterexamples", "traces/regressions", "traces/runs", "traces/rejected")
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     """What the page is drawn from: a story of steps, or a run."""
 
     page: str
@@ -39,12 +39,13 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command(
     cls=ToolCommand,
-    result=Shown,
+    result=Drawn,
     examples=(
         "cutlock show cursor_early -o page.html",
         "cutlock show runs/first/events/incarnation-2.ndjson",
         "cutlock show runs/first",
         "cutlock show runs/first --steps",
+        "cutlock show runs/first --validation out/validation.json",
     ),
     exits={
         ExitCode.OK: "the page is written, whatever it shows",
@@ -65,10 +66,21 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     "A file that is no page of this command is not overwritten.",
 )
 @click.option("--steps", is_flag=True, help="Of a RUN, every step instead of the whole.")
+@click.option(
+    "--validation",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="What `cutlock validate --json` has said of a RUN: shows its steps, with the refused one "
+    "marked.",
+)
 @manifest_option
 @json_option
 def show(
-    path: Path, out: Path | None, steps: bool, manifest_path: Path, json_path: Path | None
+    path: Path,
+    out: Path | None,
+    steps: bool,
+    validation: Path | None,
+    manifest_path: Path,
+    json_path: Path | None,
 ) -> ExitCode:
     """Draw a page of a TRACE, a LOG or a RUN: one HTML file that needs no server and no network.
 
@@ -76,10 +88,10 @@ def show(
     and which promise breaks where. A RUN is told as a whole: rewards, saves, restarts, and the
     fate of every prompt. What the argument is, its content says.
     """
-    data, target = show_page(path, out, _whys(manifest_path), steps=steps)
+    data, target = show_page(path, out, _whys(manifest_path), steps=steps, validation=validation)
     write_result(
         json_path,
-        Shown(
+        Drawn(
             page=str(target),
             story=None if isinstance(data, RunPage) else data,
             run=data if isinstance(data, RunPage) else None,
@@ -92,7 +104,12 @@ def show(
 
 
 def show_page(
-    path: Path, out: Path | None, whys: Mapping[str, str], *, steps: bool = False
+    path: Path,
+    out: Path | None,
+    whys: Mapping[str, str],
+    *,
+    steps: bool = False,
+    validation: Path | None = None,
 ) -> tuple[Story | RunPage, Path]:
     """Write the page of whatever a path is; see `collect` for arguments and errors.
 
@@ -105,7 +122,7 @@ def show_page(
     Raises:
         ConfigError: there is a file of that name that is no such page.
     """
-    found = collect(path, whys, steps=steps)
+    found = collect(path, whys, steps=steps, validation=validation)
     data = found.data
     html = render_run(data) if isinstance(data, RunPage) else render_story(data)
     target = out if out is not None else Path(f"{found.name}.html")

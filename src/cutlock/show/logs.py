@@ -19,7 +19,7 @@ from cutlock.show.events import Follower, Saved, groups_of
 from cutlock.show.moments import Told, chapter, listed, with_changes
 from cutlock.show.promises import PROMISES
 
-__all__ = ["Expected", "Logs", "story_of_logs"]
+__all__ = ["Logs", "Refused", "story_of_logs"]
 
 _FEW, _MANY = 60, 160
 """Events of a chapter: from so many on it ends with a training step, at the most it has."""
@@ -27,12 +27,15 @@ _BREACHES = 12
 """Problems that are explained; every one is marked in its step."""
 
 
-class Expected(msgspec.Struct, frozen=True):
-    """`expected.json` of a rejected run: what was told otherwise, and where it does not fit."""
+@dataclass(frozen=True)
+class Refused:
+    """The first event of a run that the specification does not allow, found by somebody else."""
 
-    run: str
-    what: str
     where: str
+    """File, line and action."""
+    what: str
+    """In a few words, for the title."""
+    told: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,9 @@ class Logs:
     """The incarnation that is told; None for all of them."""
     facts: RunFacts | None = None
     """None if there is no `run.json` beside the logs."""
-    expected: Expected | None = None
+    refused: Refused | None = None
+    accepted: bool = False
+    """Whether the specification allows all of it, as somebody else has found."""
     torn: tuple[int, ...] = field(default=())
     """Incarnations whose log ends in the middle of a line."""
 
@@ -98,7 +103,7 @@ def story_of_logs(logs: Logs) -> Story:
     teller = _Teller(logs, history)
     for incarnation in sorted(history.logs):
         teller.tell(incarnation)
-    breaches = teller.breaches() if whole or logs.expected else []
+    breaches = teller.breaches() if whole else []
     told = teller.told
     return Story(
         kind="log",
@@ -163,12 +168,12 @@ class _Teller:
             if where in numbers:
                 noticed.append(_noticed(numbers[where], check, text))
         noticed.sort(key=lambda breach: breach.step)
-        expected = self._logs.expected
-        if expected is None or expected.where not in numbers:
+        refused = self._logs.refused
+        if refused is None or refused.where not in numbers:
             return noticed
-        number = numbers[expected.where]
+        number = numbers[refused.where]
         there = [breach for breach in noticed if breach.step == number]
-        first = _tampered(number, expected, there)
+        first = _refused(number, refused, there)
         return [first, *(breach for breach in noticed if breach not in there)]
 
 
@@ -185,10 +190,8 @@ def _noticed(number: int, check: str, text: str) -> Breach:
     )
 
 
-def _tampered(number: int, expected: Expected, there: Sequence[Breach]) -> Breach:
-    """What was told otherwise, with what the audit says of that very step."""
-    refused = f"the specification does not allow {expected.where}"
-    told = f"told otherwise than in the log of {expected.run}: {expected.what}"
+def _refused(number: int, refused: Refused, there: Sequence[Breach]) -> Breach:
+    """A refusal, with what the audit says of that very step."""
     if not there:
         return Breach(
             step=number,
@@ -196,13 +199,13 @@ def _tampered(number: int, expected: Expected, there: Sequence[Breach]) -> Breac
             promise_text="every event of a log is a step of the specification",
             check="cutlock validate",
             meaning="TLC takes the events one by one, and names the first that does not fit.",
-            contradictions=(told, refused),
+            contradictions=refused.told,
             consequence="The log is not that of a run that keeps the promises.",
         )
     return msgspec.structs.replace(
         there[0],
         check=f"cutlock validate; {there[0].check}",
-        contradictions=(told, refused, *(text for b in there for text in b.contradictions)),
+        contradictions=(*refused.told, *(text for b in there for text in b.contradictions)),
     )
 
 
@@ -282,8 +285,8 @@ def _chapter_title(part: Sequence[Told], start: int) -> str:
 
 def _title(logs: Logs, history: History, told: Sequence[Told], breaches: Sequence[Breach]) -> str:
     if breaches:
-        expected = logs.expected.what if logs.expected is not None else ""
-        return f"Step {breaches[0].step} does not fit: {expected or breaches[0].contradictions[0]}"
+        what = logs.refused.what if logs.refused is not None else breaches[0].contradictions[0]
+        return f"Step {breaches[0].step} does not fit: {what}"
     trained = sum(one.step.action == Action.TRAIN_STEP for one in told)
     saved = sum(one.step.action == Action.PUBLISH_BUNDLE for one in told)
     what = f"trained {_count(trained, 'step')} and published {_count(saved, 'bundle')}"
@@ -335,6 +338,8 @@ def _notes(logs: Logs, history: History) -> Iterable[str]:
             "log names them. Put the log back into the directory of its run, or give that "
             "directory."
         )
+    if logs.accepted:
+        yield "TLC has accepted the logs of this run as a behaviour of the specification."
     missing = sorted(set(range(1, max(history.logs) + 1)) - set(history.logs))
     if missing and logs.facts is not None:
         yield f"The log of start {listed(map(str, missing))} is missing."

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from cutlock.audit.history import read_history
 from cutlock.bundle.artifacts import MANIFEST
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import AuditError, BundleNotFoundError, ConfigError, ToolError
 from cutlock.report.pages.data import RunPage, Story
-from cutlock.show.logs import Expected, Logs, story_of_logs
+from cutlock.show.logs import Logs, story_of_logs
 from cutlock.show.runs import page_of_run, torn_logs
 from cutlock.show.traces import story_of_trace
+from cutlock.show.verdicts import Verdict, verdict_on
 from cutlock.tlc.itf import from_itf
 
 __all__ = ["Shown", "collect"]
@@ -36,12 +35,15 @@ class Shown:
     name: str
 
 
-def collect(path: Path, whys: Mapping[str, str], *, steps: bool = False) -> Shown:
+def collect(
+    path: Path, whys: Mapping[str, str], *, steps: bool = False, validation: Path | None = None
+) -> Shown:
     """Find out what a path is, and read it.
 
     Args:
         whys: what is broken in each model.
         steps: of a run, its steps instead of the run as a whole.
+        validation: what `cutlock validate --json` has said of the run, whose steps are then shown.
 
     Raises:
         ConfigError: it is nothing that can be shown; says what it is.
@@ -50,26 +52,22 @@ def collect(path: Path, whys: Mapping[str, str], *, steps: bool = False) -> Show
     """
     if not path.exists():
         raise BundleNotFoundError(f"{path} does not exist; {_WANTED}")
-    return _directory(path, steps=steps) if path.is_dir() else _file(path, whys)
+    if path.is_dir():
+        return _directory(path, validation, steps=steps)
+    return _file(path, whys, validation)
 
 
-def _directory(path: Path, *, steps: bool) -> Shown:
+def _directory(path: Path, validation: Path | None, *, steps: bool) -> Shown:
     root = path.absolute()
     if (root / "run.json").exists():
         directory = RunDirectory(root)
-        expected = _expected(root)
-        if steps or expected is not None:
-            logs = Logs(
-                directory.logs(),
-                str(path),
-                facts=directory.facts(),
-                expected=expected,
-                torn=torn_logs(directory),
-            )
+        verdict = verdict_on(root, validation)
+        if steps or verdict is not None:
+            logs = _logs(directory, str(path), None, verdict)
             return Shown(story_of_logs(logs), f"{root.name}-steps")
         return Shown(page_of_run(directory, str(path)), root.name)
     if root.name == "events" and (root.parent / "run.json").exists():
-        return _directory(path.parent, steps=True)
+        return _directory(path.parent, validation, steps=True)
     if (root / MANIFEST).exists():
         raise ConfigError(
             f"{path} is a bundle; give the directory of its run, {path.parent}, or look into it "
@@ -83,12 +81,26 @@ def _directory(path: Path, *, steps: bool) -> Shown:
     raise ConfigError(f"{path} is a directory without a run (no run.json); {_WANTED}")
 
 
-def _file(path: Path, whys: Mapping[str, str]) -> Shown:
+def _logs(directory: RunDirectory, source: str, only: int | None, verdict: Verdict | None) -> Logs:
+    return Logs(
+        directory.logs(),
+        source,
+        only,
+        directory.facts(),
+        refused=verdict.refused if verdict is not None else None,
+        accepted=verdict is not None and verdict.refused is None,
+        torn=tuple(torn for torn in torn_logs(directory) if only in {None, torn}),
+    )
+
+
+def _file(path: Path, whys: Mapping[str, str], validation: Path | None) -> Shown:
     data = path.read_bytes()
     if not data.strip():
         raise ConfigError(f"{path} is empty; {_WANTED}")
     whole = _json(data)
     if isinstance(whole, dict) and "states" in whole:
+        if validation is not None:
+            raise ConfigError(f"{path} is a trace, and a validation is of runs; leave it out")
         try:
             example = from_itf(data)
         except ToolError as error:
@@ -97,25 +109,18 @@ def _file(path: Path, whys: Mapping[str, str]) -> Shown:
         return Shown(story_of_trace(example, str(path), whys.get(example.model, "")), name)
     first = _json(data.partition(b"\n")[0])
     if isinstance(first, dict) and {"seq", "action", "args"} <= first.keys():
-        return _log(path)
+        return _log(path, validation)
     raise ConfigError(f"{path} is {_described(path, whole, first)}; {_WANTED}")
 
 
-def _log(path: Path) -> Shown:
+def _log(path: Path, validation: Path | None) -> Shown:
     """One log: as a part of its run if it lies in one, else alone."""
     root = path.absolute().parent.parent
     if path.absolute().parent.name == "events" and (root / "run.json").exists():
         directory = RunDirectory(root)
         for number, known in directory.logs().items():
             if known.name == path.name:
-                logs = Logs(
-                    directory.logs(),
-                    str(path),
-                    number,
-                    directory.facts(),
-                    _expected(root),
-                    tuple(torn for torn in torn_logs(directory) if torn == number),
-                )
+                logs = _logs(directory, str(path), number, verdict_on(root, validation))
                 return Shown(story_of_logs(logs), f"{root.name}-{path.stem}")
     # Alone, a log says itself which start it is of.
     (events,) = read_history({1: path}).logs.values()
@@ -124,18 +129,6 @@ def _log(path: Path) -> Shown:
     number = getattr(events[0].args, "incarnation", 1)
     torn = () if path.read_bytes().endswith(b"\n") else (number,)
     return Shown(story_of_logs(Logs({number: path}, str(path), number, torn=torn)), path.stem)
-
-
-def _expected(root: Path) -> Expected | None:
-    path = root / "expected.json"
-    if not path.exists():
-        return None
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Expected)
-    except msgspec.DecodeError as error:
-        raise AuditError(
-            f"{path} does not say what was told otherwise: {error}; mend or remove it"
-        ) from error
 
 
 def _json(data: bytes) -> Any:

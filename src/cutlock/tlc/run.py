@@ -114,6 +114,9 @@ class Toolchain:
             arguments.append(f"-DTLA-Library={folders}")
         arguments += ["-cp", str(self.jar.path), "tlc2.TLC", "-tool"]
         arguments += ["-workers", str(job.workers), "-metadir", f"{_WORK}/states", "-fp", "0"]
+        # Otherwise liveness is checked now and then as well, by the clock: a slow machine would
+        # find another counterexample, in what is known of the graph until then.
+        arguments += ["-lncheck", "final"]
         # TLC 2.15 does not find a configuration by an absolute path.
         arguments += ["-config", os.path.relpath(job.config.resolve(), _folder(job))]
         if job.coverage:

@@ -45,8 +45,9 @@
   };
 
   // What is true after the step, read off the boxes of the picture.
-  const table = (plot, number) => {
+  const table = (plot, number, step) => {
     const rows = new Map();
+    const named = new Set((step.querySelector(".arguments")?.textContent ?? "").split(/[\s,]+/));
     for (const row of plot.querySelectorAll("[data-row]")) {
       const strips = {};
       for (const box of row.children) {
@@ -67,8 +68,9 @@
       counts.append(count, " ");
     }
     const others = [...rows].filter(([, strips]) => !strips.value);
-    // Of many, first those that the step has changed.
-    const prompts = [...others.filter(([, strips]) => strips.changed), ...others.filter(([, strips]) => !strips.changed)];
+    // Of many, first those that the step names or has changed.
+    for (const [name, strips] of others) strips.changed ||= named.has(name);
+    const prompts = [true, false].flatMap((wanted) => others.filter(([, strips]) => !!strips.changed === wanted));
     const rest = prompts.some(([, strips]) => strips.disk || strips.rows);
     const head = made.createTHead().insertRow();
     for (const title of rest ? ["", "after this step", "rows", "in the bundle"] : ["", "after this step"]) {
@@ -127,7 +129,7 @@
     list.append(...card.childNodes);
     list.className = `step lane-${[...step.classList].find((name) => name.startsWith("lane-")).slice(5)}`;
     find("card").replaceChildren(list);
-    find("state").replaceChildren(...table(scroller.querySelector(".plot"), number));
+    find("state").replaceChildren(...table(scroller.querySelector(".plot"), number, step));
     told.scrollTop = 0;
     find("spoken").textContent = `Step ${number}: ${action}, ${who}. ${step.querySelector(".broken-text")?.textContent ?? ""}`;
     if (scroll && !folded && innerWidth >= 900) fold(true);
