@@ -182,7 +182,7 @@ def page() -> str:
 
 def _cell(text: str) -> str:
     """As Markdown: what is filled in is code, unless it stands in code already."""
-    parts = text.split("`")
+    parts = " ".join(text.split()).split("`")
     for number, part in enumerate(parts):
         if number % 2:
             parts[number] = f"`{part}`"

@@ -82,6 +82,7 @@ def call(
         "run": lambda: [config, "--out", ram_path / "run"],
         "resume": resumed,
         "audit": lambda: [stopped],
+        "show": lambda: [stopped, "-o", ram_path / "page.html"],
         "inspect": lambda: [stopped / "step_2"],
         "demo": demo,
         "check": lambda: ["good", "deadlock", "--manifest", FOLDER / "manifest.toml"],
@@ -110,7 +111,7 @@ WITH_RESULT = [
     name
     for entries in COMMANDS.values()
     for name in entries
-    if name not in {"schema", "completion"}
+    if name not in {"schema", "completion", "example"}
 ]
 
 

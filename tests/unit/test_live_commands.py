@@ -30,6 +30,12 @@ task = {{ prompts = 6, length = 2, vocabulary = 3 }}
 """
 
 
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many threads of torch are slow where several tests run at once."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
 @pytest.fixture
 def config(ram_path: Path) -> Path:
     path = ram_path / "run.toml"
