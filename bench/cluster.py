@@ -187,7 +187,7 @@ class Filled:
         """Make later saves in another way; nothing may be under way."""
         state = self.state
         state.config = msgspec.structs.replace(state.config, checkpoint=checkpoint)
-        state.barrier = Barrier(instant=checkpoint.cut == "narrow")
+        state.barrier = Barrier(instant=checkpoint.cut_of(self.plane) == "narrow")
         parts: tuple[Any, ...] = (state.ledger, state.buffer, state.pool, state.shortfall)
         for part in (*parts, state.loader, state.sampler):
             part._barrier = state.barrier

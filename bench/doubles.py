@@ -108,9 +108,10 @@ class IdleTrainer:
     async def copy(self) -> tuple[int, str]:
         return 0, ""
 
-    async def save(self, directory: Path) -> None:
+    async def save(self, directory: Path) -> Sequence[str]:
         for name in POLICY_FILES:
             (directory / name).write_bytes(b"{}")
+        return POLICY_FILES
 
     async def load(self, directory: Path) -> None:
         pass

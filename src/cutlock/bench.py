@@ -14,6 +14,7 @@ import click
 
 from cutlock.errors import ConfigError
 from cutlock.report.command import ToolCommand, json_option, quiet_option
+from cutlock.report.completion import beginning
 from cutlock.report.exits import ExitCode
 
 __all__ = ["bench"]
@@ -47,7 +48,12 @@ class _Bench(ToolCommand):
     },
     kept="no result is written; with --keep, those of whole groups are",
 )
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument(
+    "names",
+    metavar="[NAME]...",
+    nargs=-1,
+    shell_complete=beginning(lambda ctx: _module("bench").GROUPS),
+)
 @click.option("--list", "list_only", is_flag=True, help="Say which groups there are, and stop.")
 @click.option("--quick", is_flag=True, help="Fewer repetitions, and no large sizes.")
 @click.option("--tiny", is_flag=True, help="Only see that everything runs; the figures are noise.")

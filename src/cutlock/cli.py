@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import click
 
-from cutlock import __version__
 from cutlock.report.command import Entry, ToolGroup
 from cutlock.report.exits import ExitCode
+from cutlock.version import __version__
 
 __all__ = ["COMMANDS", "main"]
 

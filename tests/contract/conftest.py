@@ -1,22 +1,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.planes import PlaneHarness, harness_of
-
-if TYPE_CHECKING:
-    from tests.support.real_plane import RealCluster
+from tests.support.own_store import OwnHarness
+from tests.support.planes import MemoryHarness, PlaneHarness, RealHarness, started
 
 
-@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.real)])
-def cluster(request: pytest.FixtureRequest) -> RealCluster | None:
-    return request.getfixturevalue("real_cluster") if request.param == "real" else None
+@pytest.fixture(params=["memory", "own", pytest.param("real", marks=pytest.mark.real)])
+def stopped_harness(request: pytest.FixtureRequest) -> PlaneHarness:
+    """Of both shipped stores, and of the one that the examples bring."""
+    if request.param == "real":
+        return RealHarness(request.getfixturevalue("real_cluster"))
+    return MemoryHarness() if request.param == "memory" else OwnHarness()
 
 
 @pytest.fixture
-async def harness(cluster: RealCluster | None) -> AsyncIterator[PlaneHarness]:
-    async with harness_of(cluster) as started:
-        yield started
+async def harness(stopped_harness: PlaneHarness) -> AsyncIterator[PlaneHarness]:
+    async with started(stopped_harness) as harness:
+        yield harness

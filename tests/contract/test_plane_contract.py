@@ -502,10 +502,7 @@ class TestRestoringOnlyIntoAnUntouchedStore:
         plane = await harness.connect()
         await plane.put(KEYS, rollouts())
         await take_snapshot(plane, tmp_path / "data_plane")
-        for path in (tmp_path / "data_plane").rglob("*unit_1*"):
-            path.write_bytes(b"")
-        for path in (tmp_path / "data_plane").rglob("su_1_*"):
-            path.write_bytes(b"")
+        harness.spoil(tmp_path / "data_plane")
         await harness.start()
         with pytest.raises(PlaneError):
             await harness.bootstrap.load(tmp_path / "data_plane")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -331,9 +331,10 @@ class TestParticipantsAndTheDirectory:
         run = await rig.run_to(2)
         write = run.trainer.save
 
-        async def partly_elsewhere(directory: Path) -> None:
-            await write(directory)
+        async def partly_elsewhere(directory: Path) -> Sequence[str]:
+            names = await write(directory)
             (directory / name).rename(rig.directory.root / name)
+            return names
 
         with monkeypatch.context() as patch:
             patch.setattr(run.trainer, "save", partly_elsewhere)

@@ -45,6 +45,8 @@ def test_fates_saves_starts_and_bundles_are_those_of_the_audit(fresh_run: Run) -
     assert len(found.saves) == len(audit.exclusive_window_ms)
     assert tuple(bundle.name for bundle in found.bundles) == audit.bundles
     assert all(bundle.verdict.startswith("all ") for bundle in found.bundles)
+    assert {save.bundle for save in found.saves if save.kept} == {*audit.bundles}
+    assert [save.start for save in found.saves] == [1, 1, 2, 2]
     assert found.title == "4 steps, 1 restart: nothing lost, nothing trained twice"
     killed, ended = found.starts
     assert (killed.alive, killed.ended) == (False, "killed")
@@ -90,6 +92,7 @@ def test_a_run_without_bundles_says_so_and_is_not_in_order() -> None:
     assert not found.bundles
     assert not found.ok
     assert "There is no bundle in the directory" in notes(found)
+    assert found.title.endswith("nothing trained twice, and no bundle is here")
     assert any("not resolvable" in problem for problem in found.problems)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,22 +17,26 @@ from cutlock.tlc.itf import Counterexample, from_itf
 TRACES = Path(__file__).parents[2] / "traces"
 KEPT = sorted((TRACES / "counterexamples").glob("*.itf.json"))
 WALKS = sorted((TRACES / "regressions").glob("*.itf.json"))
-ALWAYS = {
-    "OneOwner",
-    "DiskOneOwner",
-    "DiskCursor",
-    "DiskStamps",
-    "OneAdmission",
-    "DiskRows",
-    "NoTwice",
+PROTOCOL = [path for path in (*KEPT, *WALKS) if not path.name.startswith("barrier")]
+"""All but those of the barrier alone, which knows no prompts."""
+ALWAYS = ("OneOwner", "DiskOneOwner", "DiskCursor", "DiskStamps", "OneAdmission", "NoTwice")
+"""Checks whose contradictions can be asked for in good states, too."""
+ON_THE_WAY = {
+    "digest_binds_too_little": {"OneOwner", "DiskCursor", "DiskOneOwner"},
+    "late_forget": {"OneOwner", "DiskOneOwner"},
+    "late_forget_not_subtracted_on_save": {"OneOwner"},
+    "late_forget_on_disk": {"OneOwner"},
+    "story_cursor_early": {"DiskCursor"},
 }
-"""Checks that are looked up in every state, so that they can be asked in the good ones, too."""
+"""What a behaviour breaks before its end; its model does not check these."""
 
 
+@functools.cache
 def read(path: Path) -> Counterexample:
     return from_itf(path.read_bytes())
 
 
+@functools.cache
 def story(path: Path) -> Story:
     return story_of_trace(read(path), path.name)
 
@@ -72,13 +77,15 @@ def test_what_contradicts_is_marked_in_the_picture(path: Path) -> None:
     assert marked or read(path).property in speechless
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in KEPT if read(path).property in ALWAYS], ids=named
-)
-def test_no_state_before_the_last_one_contradicts_itself(path: Path) -> None:
-    example = read(path)
-    for number, step in enumerate(example.steps[:-1]):
-        assert contradictions(example.property, step.state) == [], f"step {number}"
+@pytest.mark.parametrize("path", PROTOCOL, ids=named)
+def test_nothing_contradicts_itself_before_the_promise_breaks(path: Path) -> None:
+    found = {
+        check
+        for check in ALWAYS
+        for step in read(path).steps[:-1]
+        if contradictions(check, step.state)
+    }
+    assert found == ON_THE_WAY.get(named(path), set())
 
 
 @pytest.mark.parametrize("path", [*KEPT, *WALKS], ids=named)
@@ -93,11 +100,9 @@ def test_every_step_is_told_once_with_its_action_and_its_arguments(path: Path) -
         assert shown.meaning != "An action that the alphabet does not know."
 
 
-@pytest.mark.parametrize("path", [*KEPT, *WALKS], ids=named)
+@pytest.mark.parametrize("path", PROTOCOL, ids=named)
 def test_the_strips_of_a_prompt_are_its_owners_in_every_state(path: Path) -> None:
     example = read(path)
-    if "led" not in example.steps[0].state:
-        pytest.skip("a trace of the barrier alone has no prompts")
     (chapter,) = story(path).chapters
     tracks = {track.name: track for track in chapter.prompts}
     for number, step in enumerate(example.steps):

@@ -160,6 +160,19 @@ def test_what_is_not_of_the_alphabet_is_named(
         cover(counter, "counter", graph((0, call, 1)))
 
 
+def test_what_is_not_of_the_alphabet_is_named_before_anything_is_done(
+    counter: Bond[Counter],
+) -> None:
+    unknown = ActionCall("Subtract")
+    with pytest.raises(ConformanceError, match="knows no action 'Subtract'"):
+        replay(counter, trace((add(9), 0), (unknown, 3)))
+    with pytest.raises(ConformanceError, match="knows no action 'Subtract'"):
+        cover(counter, "counter", graph((0, add(9), 1), (1, unknown, 2)))
+    stuck = trace((add(2), 2), broken="deadlock")
+    with pytest.raises(ConformanceError, match="knows no action 'Subtract'"):
+        replay(replace(counter, calls=lambda constants: [unknown]), stuck)
+
+
 def test_an_optional_argument_may_be_left_out_and_no_other_may_be_added() -> None:
     alphabet = Alphabet({"Put": ("key", "attempt")}, optional=frozenset({"attempt"}))
     alphabet.call("Put", key=1)
@@ -212,7 +225,9 @@ def test_a_stepper_is_told_what_it_is_made_for_and_closed_whatever_happens(
     with pytest.raises(ConformanceError):
         replay(replace(counter, stepper=make, observe=lambda stepper: {}), TOO_MUCH, faulty=True)
     assert [stepper.closed for stepper in made] == [True, True]
-    assert made[0].setting == Setting(model="counter", constants={"Most": 2}, seed=5)
+    calls = (add(1), add(2))
+    constants = {"Most": 2}
+    assert made[0].setting == Setting(model="counter", constants=constants, seed=5, calls=calls)
     assert made[1].setting.faulty
 
 
@@ -310,9 +325,11 @@ def test_a_promise_that_nobody_has_given_is_asked_for(counter: Bond[Counter]) ->
         replay(counter, trace((add(1), 1), broken="Even"))
 
 
-def test_a_trace_that_was_cut_short_shows_nothing(counter: Bond[Counter]) -> None:
+def test_a_trace_that_was_cut_short_shows_nothing(counter: Bond[Counter], example: Example) -> None:
     with pytest.raises(ToolError, match="do not break Small: the last ones are missing"):
         replay(counter, trace((add(1), 1)))
+    with pytest.raises(ToolError, match="do not break Served: the last ones are missing"):
+        replay(example.bound, replace(LAST_FIRST, loop=None))
 
 
 def test_a_promise_that_is_not_that_of_the_spec_is_noticed(counter: Bond[Counter]) -> None:
@@ -335,6 +352,11 @@ def test_a_standstill_is_one_if_nothing_further_can_be_done(
         assert (found.ending, found.step) == (ending, 1)
     if calls:
         assert found.why == "Reset() can still be done"
+
+
+def test_a_standstill_that_nobody_could_end_is_asked_about(counter: Bond[Counter]) -> None:
+    with pytest.raises(ConformanceError, match="does not say what would get further; give the"):
+        replay(replace(counter, calls=None), trace((add(2), 2), broken="deadlock"))
 
 
 def test_a_loop_is_gone_round_once_more(counter: Bond[Counter]) -> None:

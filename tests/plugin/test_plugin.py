@@ -76,6 +76,32 @@ def test_a_lost_wakeup_is_told_with_the_steps_up_to_it(project: OutsideProject) 
     assert "another exception" not in text_of(result)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "all(place.cancelled() for _, place in self._waiters)",
+            "not self._waiters",
+            "queues_behind_cancelled: the code as it is breaks NoLostWakeup in step 5 of 5, "
+            'Wait(who = "a")',
+        ),
+        (
+            "return list(self._waiters)",
+            "return list(self._waiters)[::-1]",
+            'last_first: the code as it is breaks Served in step 12 of 12, Cancel(who = "c")',
+        ),
+    ],
+    ids=["queues behind the cancelled", "last first"],
+)
+def test_another_fault_in_the_lock_is_told_by_its_own_trace_alone(
+    project: OutsideProject, old: str, new: str, told: str
+) -> None:
+    project.change("lock.py", old, new)
+    result = project.run(*WITHOUT_TLC, "-k", "as_it_is")
+    result.assert_outcomes(passed=2, failed=1, deselected=7)
+    assert f"\n{told}\n" in text_of(result)
+
+
 def test_a_fault_that_is_none_is_told_with_the_first_variable(project: OutsideProject) -> None:
     project.change("bond.py", "def just_goes(lock: FairLock) -> None:\n", HANDS_ON)
     result = project.run(*WITHOUT_TLC, "-k", "same_step and lost_wakeup")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import pickle
 import shutil
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -139,14 +140,49 @@ async def test_what_is_read_is_the_same_whoever_writes(store: RealHarness, tmp_p
 
 @pytest.mark.parametrize("change", [name_nobody, swap])
 async def test_a_unit_that_ray_does_not_find_writes_as_it_always_did(
-    store: RealHarness, tmp_path: Path, change: Any
+    store: RealHarness, tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     plane = await store.connect()
     await plane.put(KEYS, ROWS)
     found = await written(store, tmp_path / "found")
     not_found = await written(store, tmp_path / "not_found", change)
+    assert "in spite of plane.snapshot = 'aside'" in caplog.text
     assert tables(found) == tables(not_found)
     assert not is_of_bytes(not_found)
+
+
+ELSEWHERE = """
+import asyncio, sys
+from pathlib import Path
+import ray
+from cutlock.plane.transfer_queue import TransferQueuePlane
+from tests.support.planes import take_snapshot
+
+ray.init(sys.argv[1], namespace="elsewhere", log_to_driver=False, configure_logging=False)
+
+async def save():
+    plane = await TransferQueuePlane.connect("rollouts")
+    await take_snapshot(plane, Path(sys.argv[2]))
+    await plane.close()
+
+asyncio.run(save())
+"""
+
+
+async def test_a_client_in_another_namespace_of_ray_has_the_units_write_aside_as_well(
+    store: RealHarness, tmp_path: Path
+) -> None:
+    import ray
+
+    await (await store.connect()).put(KEYS, ROWS)
+    address = ray.get_runtime_context().gcs_address
+    command = [sys.executable, "-c", ELSEWHERE, address, str(tmp_path / "aside")]
+    client = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    _, said = await client.communicate()
+    assert client.returncode == 0, said.decode()
+    files = [path.read_bytes() for path in tmp_path.rglob("su_*")]
+    assert len(files) == 2
+    assert is_of_bytes({str(number): content for number, content in enumerate(files)})
 
 
 async def test_a_unit_that_cannot_write_is_named_and_answers_still(

@@ -89,7 +89,10 @@ class TestCommands:
     def test_a_shipped_trace_is_replayed_by_its_name(
         self, installed: Installed, tmp_path: Path
     ) -> None:
+        before = _content(installed)
         assert "cursor_early.itf.json" in installed.cutlock("replay", "cursor_early", cwd=tmp_path)
+        assert _content(installed) == before, "something was written into the package"
+        assert not [*tmp_path.iterdir()]
         broken = installed.cutlock(
             "replay", "cursor_early", "--fault", "auto", cwd=tmp_path, code=1
         )
@@ -113,14 +116,6 @@ class TestCommands:
         installed.cutlock("run", "run.toml", "--out", "runs/first", cwd=tmp_path)
         installed.cutlock("resume", "runs/first", cwd=tmp_path)
         assert "nothing lost" in installed.cutlock("audit", "runs/first", cwd=tmp_path)
-
-    def test_nothing_is_written_into_the_package(
-        self, installed: Installed, tmp_path: Path
-    ) -> None:
-        before = _content(installed)
-        installed.cutlock("replay", "cursor_early", cwd=tmp_path)
-        assert _content(installed) == before
-        assert not [*tmp_path.iterdir()]
 
 
 def _content(installed: Installed) -> list[Path]:

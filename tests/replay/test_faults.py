@@ -26,7 +26,7 @@ from cutlock.conformance.faults import (
 from cutlock.conformance.faults.switch import Switch
 from cutlock.conformance.reference.invariants import INVARIANTS
 from cutlock.conformance.replay.barrier import BARRIER_FAULTS, Crowd
-from cutlock.conformance.replay.counterexample import _promise, replay_example
+from cutlock.conformance.replay.counterexample import promised, replay_example
 from cutlock.conformance.replay.walk import gives_up
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
@@ -192,13 +192,13 @@ def test_a_promise_breaks_in_the_last_state_of_its_counterexample_and_not_before
 ) -> None:
     example, bounds = example_of(mutant), Bounds.read(config_of(mutant))
     assert example.property in INVARIANTS
-    kept = [_promise(example.property)(bounds, step.state) for step in example.steps]
+    kept = [promised(example.property)(bounds, step.state) for step in example.steps]
     assert kept == [True] * (len(kept) - 1) + [False]
 
 
 def test_a_promise_that_cannot_be_asked_of_a_state_is_refused(ram_path: Path) -> None:
     example = dataclasses.replace(example_of("cursor_early"), property="CutIsTaken")
-    with pytest.raises(ConformanceError, match="'CutIsTaken' is none of those"):
+    with pytest.raises(ConformanceError, match="'CutIsTaken' cannot be asked"):
         replay_example(example, Bounds.read(config_of("cursor_early")), ram_path / "run")
 
 

@@ -177,10 +177,25 @@ class Page:
         data = self._call("Page.printToPDF", landscape=True, printBackground=True)["data"]
         return base64.b64decode(data)
 
-    def screenshot(self, *, whole: bool = False) -> bytes:
-        """A PNG of what is seen, or of the whole page."""
-        data = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        return base64.b64decode(data["data"])
+    def screenshot(self, part: str | None = None) -> bytes:
+        """A PNG of what is seen, or of the elements that a selector finds."""
+        if part is None:
+            data = self._call("Page.captureScreenshot", format="png")["data"]
+            return base64.b64decode(data)
+        left, top, right, bottom = self.evaluate(
+            "(() => { document.getElementById('dock')?.remove();"
+            f" const boxes = [...document.querySelectorAll({part!r})]"
+            ".map((found) => found.getBoundingClientRect());"
+            " const least = (side) => Math.min(...boxes.map((box) => box[side]));"
+            " const most = (side) => Math.max(...boxes.map((box) => box[side]));"
+            " return [least('left') + scrollX, least('top') + scrollY, most('right') + scrollX,"
+            " most('bottom') + scrollY]; })()"
+        )
+        clip = {"x": left, "y": top, "width": right - left, "height": bottom - top, "scale": 1}
+        data = self._call(
+            "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
+        )["data"]
+        return base64.b64decode(data)
 
     def complaints(self) -> list[str]:
         """Errors of scripts, messages on the console, and requests to anything but the file."""

@@ -83,12 +83,13 @@ class _Steps:
 class _SlowTrainer(LightTrainer):
     """A trainer that suspends between its files."""
 
-    async def save(self, directory: Path) -> None:
+    async def save(self, directory: Path) -> Sequence[str]:
         for name in POLICY_FILES:
             await asyncio.sleep(0)
             text = json.dumps(self.copied if name == TRAINER_FILE else name)
             (directory / name).write_text(text)
         await asyncio.sleep(0)
+        return POLICY_FILES
 
     async def load(self, directory: Path) -> None:
         with during("load policy"):

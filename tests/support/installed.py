@@ -31,6 +31,13 @@ class Installed:
         self.distributions = distributions
         """Folder of the wheel and of the source distribution that it was built from."""
 
+    def script(self, path: object, *arguments: object, cwd: Path) -> str:
+        """Run a program of a user's, to whom a warning is an error; return what it has printed.
+
+        Not by PYTHONWARNINGS, which the processes that Ray starts would heed too.
+        """
+        return self.run(self.python, "-W", "error", path, *arguments, cwd=cwd)
+
     def cutlock(self, *arguments: object, cwd: Path, code: int = 0) -> str:
         """Run a command of the installed `cutlock`; return what it has printed."""
         return self.run(self.environment / "bin" / "cutlock", *arguments, cwd=cwd, code=code)
@@ -106,4 +113,4 @@ def _call(*command: object) -> None:
 
 def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_HIDDEN)}
-    return {**kept, "COLUMNS": "80", "PYTHONWARNINGS": "error"}
+    return {**kept, "COLUMNS": "80"}

@@ -97,10 +97,11 @@ class LightTrainer:
             chain = extend_chain(chain, step, groups)
         return sum(len(groups) for _, groups in self.copied), chain
 
-    async def save(self, directory: Path) -> None:
+    async def save(self, directory: Path) -> Sequence[str]:
         for name in POLICY_FILES:
             text = json.dumps(self.copied if name == TRAINER_FILE else name)
             (directory / name).write_text(text)
+        return POLICY_FILES
 
     async def load(self, directory: Path) -> None:
         self.steps = [

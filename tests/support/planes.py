@@ -38,6 +38,9 @@ class PlaneHarness(Protocol):
     def stored(self) -> int:
         """Rows of which some unit holds data, with a key or without."""
 
+    def spoil(self, snapshot: Path) -> None:
+        """Make a part of a snapshot unreadable."""
+
     def stalled(self) -> AbstractContextManager[None]:
         """The store answers nothing until the end of the block."""
 
@@ -71,6 +74,9 @@ class MemoryHarness:
 
     def stored(self) -> int:
         return sum(len(unit) for unit in self._store.units)
+
+    def spoil(self, snapshot: Path) -> None:
+        (snapshot / "unit_1.safetensors").write_bytes(b"")
 
     @contextmanager
     def stalled(self) -> Iterator[None]:
@@ -117,6 +123,10 @@ class RealHarness:
     def stored(self) -> int:
         return self._cluster.stored()
 
+    def spoil(self, snapshot: Path) -> None:
+        for path in snapshot.rglob("su_1_*"):
+            path.write_bytes(b"")
+
     def stalled(self) -> AbstractContextManager[None]:
         return self._cluster.frozen_controller()
 
@@ -128,7 +138,13 @@ class RealHarness:
 @asynccontextmanager
 async def harness_of(cluster: RealCluster | None) -> AsyncIterator[PlaneHarness]:
     """Started harness of the real cluster, or of a memory store if there is none."""
-    harness: PlaneHarness = MemoryHarness() if cluster is None else RealHarness(cluster)
+    async with started(MemoryHarness() if cluster is None else RealHarness(cluster)) as harness:
+        yield harness
+
+
+@asynccontextmanager
+async def started(harness: PlaneHarness) -> AsyncIterator[PlaneHarness]:
+    """A store of its own, and no client that outlives the block."""
     await harness.start()
     try:
         yield harness

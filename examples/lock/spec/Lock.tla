@@ -64,7 +64,7 @@ Cancel(p) ==
     /\ at' = [at EXCEPT ![p] = "leaving"]
     /\ UNCHANGED <<owner, queue>>
 
-\* Whether a lock is handed on that was handed to a task which was cancelled in the same turn.
+\* Whether who is cancelled in the turn of its hand-over hands the lock on.
 GivesBack == TRUE
 
 \* A cancelled task runs again, and goes.

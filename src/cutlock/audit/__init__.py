@@ -57,7 +57,7 @@ class Audit(msgspec.Struct, frozen=True):
     drop_reasons: dict[str, str]
 
 
-def audit_run(directory: RunDirectory) -> Audit:
+def audit_run(directory: RunDirectory | Path) -> Audit:
     """Read everything that a run has left on disk and account for every prompt occurrence.
 
     The history that counts is the one that survives: of a run that has come to its end, all
@@ -69,6 +69,8 @@ def audit_run(directory: RunDirectory) -> Audit:
         BundleNotFoundError: there is no run in the directory.
         AuditError: the logs cannot be read as histories at all.
     """
+    if isinstance(directory, Path):
+        directory = RunDirectory(directory)
     facts = directory.facts()
     problems: list[str] = []
     # Before the logs, which of a run that goes on then hold the past of every bundle.

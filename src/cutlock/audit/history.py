@@ -120,13 +120,14 @@ class History:
         while True:
             if incarnation not in self.logs:
                 raise AuditError(
-                    f"{cause}continues from incarnation {incarnation}, whose log is missing"
+                    f"{cause}continues from incarnation {incarnation}, whose log is missing; put "
+                    f"events/incarnation-{incarnation}.ndjson back"
                 )
             records = self.logs[incarnation]
             if length is not None and length > len(records):
                 raise AuditError(
                     f"{cause}continues after record {length} of incarnation {incarnation}, whose "
-                    f"log has {len(records)}; the log was truncated"
+                    f"log has {len(records)}; the log was cut off, put the whole one back"
                 )
             parts.append(records[:length])
             parent = self.parent(incarnation)
@@ -135,7 +136,7 @@ class History:
             if parent.args.incarnation >= incarnation:
                 raise AuditError(
                     f"{parent.where}: continues from incarnation {parent.args.incarnation}, "
-                    "which is no earlier one"
+                    "which is no earlier one; put the log back that the run has written"
                 )
             cause = f"{parent.where}: "
             incarnation, length = parent.args.incarnation, parent.args.log_records
@@ -173,7 +174,9 @@ def read_history(paths: Mapping[int, Path]) -> History:
         AuditError: there is no log, or a line of one is not the next record of the alphabet.
     """
     if not paths:
-        raise AuditError("the run has no event log; nothing has been started in it yet")
+        raise AuditError(
+            "the run has no event log; nothing has been started in it yet, so start it"
+        )
     return History({incarnation: tuple(_events(paths[incarnation])) for incarnation in paths})
 
 
@@ -185,6 +188,8 @@ def _events(path: Path) -> list[Event]:
         try:
             args = msgspec.convert(record.args, _SHAPES[action])
         except msgspec.ValidationError as error:
-            raise AuditError(f"{where}: {error}") from error
+            raise AuditError(
+                f"{where}: {error}; put the log back that the run has written"
+            ) from error
         events.append(Event(where, record.t, action, args))
     return events

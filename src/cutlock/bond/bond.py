@@ -42,6 +42,8 @@ class Setting:
     """For whatever is random in the stepper, so that it is the same every time."""
     faulty: bool = False
     """Whether the fault that answers to the model is switched in."""
+    calls: tuple[ActionCall, ...] = ()
+    """The actions that will be done: for a choice that the code makes earlier than the spec."""
 
 
 class Stepper:
@@ -80,8 +82,11 @@ class Bond(Generic[S]):
     faults: Mapping[str, tuple[Patch, ...]] = field(default_factory=dict)
     """By the mutants of the manifest: what is changed in the code to take the same protection
     away."""
-    calls: Callable[[Constants], Iterable[ActionCall]] = lambda constants: ()
+    calls: Callable[[Constants], Iterable[ActionCall]] | None = None
     """Whatever may get further a state that has come to a standstill: what has to be fair."""
+    blind: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By the mutants of the manifest: places of a state, as `Difference.path` begins, that cannot
+    be compared while a fault is in."""
     planes: tuple[str, ...] = PLANES[:1]
     """Those of `PLANES` that the stepper can be made on."""
     logs: LogSpec | None = None

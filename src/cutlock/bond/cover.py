@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -70,7 +71,8 @@ def cover(
             edges = [graph.edges[edge] for edge in planned.path]
             steps = [(edge.action, graph.nodes[edge.target].state) for edge in edges]
             start = graph.nodes[edges[0].source].state
-            with bond.begin(setting) as subject:
+            calls = tuple(call for call, _ in steps)
+            with bond.begin(replace(setting, calls=calls)) as subject:
                 require_variables(subject, start, f"the graph of {model}")
                 on_done(take_walk(number, steps, subject, start=start, explain=bond.explain))
 

@@ -30,6 +30,7 @@ __all__ = [
     "cut_short",
     "follow",
     "ignore",
+    "stands_still",
 ]
 
 DEADLOCK = "deadlock"
@@ -98,6 +99,11 @@ def cut_short(example: Counterexample) -> ToolError:
         f"last ones are missing; make it anew with `cutlock mutants {example.model} --traces "
         "FOLDER --write`"
     )
+
+
+def stands_still(example: Counterexample) -> bool:
+    """Whether the behaviour has no further step: a deadlock, or no step that would be fair."""
+    return example.property == DEADLOCK or example.loop == len(example.steps) - 1
 
 
 def follow(
@@ -179,17 +185,15 @@ class _Following:
     def _numbers(self) -> list[int]:
         """The steps in their order; a loop once more, from the state that it goes back to."""
         every, loop = [*range(len(self._example.steps))], self._example.loop
-        return every[1:] if loop is None or self._stands_still else [*every[1:], *every[loop:]]
+        return (
+            every[1:]
+            if loop is None or stands_still(self._example)
+            else [*every[1:], *every[loop:]]
+        )
 
     def _closes(self, number: int) -> bool:
         """Whether this step goes back to the state that the loop begins with."""
         return number == self._example.loop and self._past == len(self._example.steps) - 1
-
-    @property
-    def _stands_still(self) -> bool:
-        """Whether the behaviour has no further step."""
-        at_the_end = self._example.loop == len(self._example.steps) - 1
-        return self._example.property == DEADLOCK or at_the_end
 
     def _close(self, number: int) -> tuple[Ending, str] | None:
         """Do the step that closes a loop; TLC does not name its action.
@@ -241,7 +245,7 @@ class _Following:
 
     def _at_the_end(self) -> tuple[Ending, str]:
         example = self._example
-        if self._stands_still:
+        if stands_still(example):
             call = self._possible()
             if call is None:
                 return Ending.BROKEN, "no action can be done any more"

@@ -14,6 +14,7 @@ from cutlock.bond.following import (
     cut_short,
     follow,
     ignore,
+    stands_still,
 )
 from cutlock.errors import ConformanceError, ToolError
 from cutlock.tlc.itf import Counterexample, from_itf
@@ -64,9 +65,19 @@ def replay(
         constants = bond.constants(bond.model(example.model))
     for step in example.steps[1:]:
         bond.alphabet.check(step.action)
+    if stands_still(example) and bond.calls is None:
+        raise ConformanceError(
+            f"the trace of {example.model} comes to a standstill, and {bond.name} does not say "
+            "what would get further; give the bond `calls`"
+        )
     promise = _promise(bond, example, constants)
     setting = Setting(
-        model=example.model, constants=constants, plane=plane, seed=seed, faulty=faulty
+        model=example.model,
+        constants=constants,
+        plane=plane,
+        seed=seed,
+        faulty=faulty,
+        calls=tuple(step.action for step in example.steps[1:]),
     )
     with bond.begin(setting) as subject:
         require_variables(subject, example.steps[0].state, f"the trace of {example.model}")
@@ -75,7 +86,8 @@ def replay(
             subject,
             promise,
             fault=example.model if faulty else None,
-            calls=bond.calls(constants),
+            blind=bond.blind.get(example.model, ()),
+            calls=() if bond.calls is None else bond.calls(constants),
             on_step=on_step,
         )
 
@@ -85,6 +97,8 @@ def _promise(bond: Bond[S], example: Counterexample, constants: Constants) -> Pr
     if name == DEADLOCK or example.loop is not None:
         return always
     if name not in bond.promises:
+        if bond.model(example.model).checks_liveness():
+            raise cut_short(example)  # a behaviour that never ends has a loop
         raise ConformanceError(
             f"{bond.name} has no promise {name!r}, which the trace of {example.model} breaks; "
             f"it has {', '.join(bond.promises) or 'none'}: add it to `promises`"

@@ -269,7 +269,9 @@ class BundleWriter:
 
     def _require_wanted(self, call: str) -> None:
         if self._revoked:
-            raise SaveError(f"{call} of {self.path} came too late: the save was given up")
+            raise SaveError(
+                f"{call} of {self.path} came too late: the save was given up; save again"
+            )
 
     def _clear_the_way(self) -> tuple[Path, ...]:
         fs, moved = self._fs, []

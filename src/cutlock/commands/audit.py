@@ -21,7 +21,7 @@ _SHOWN = 20
 @click.command(
     cls=ToolCommand,
     result=Audit,
-    examples=("cutlock audit traces/runs/in_order", "cutlock audit runs/first --json -"),
+    examples=("cutlock audit runs/first", "cutlock audit runs/first --json -"),
     exits={
         ExitCode.OK: "nothing lost, nothing repeated",
         ExitCode.FAILED: "a lost or repeated prompt, or logs that are no history",

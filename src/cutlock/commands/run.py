@@ -16,13 +16,14 @@ from cutlock.controller.assembly import build_prompts
 from cutlock.controller.config import RunConfig, load_config
 from cutlock.controller.core import Controller, RunReport, Status
 from cutlock.controller.endpoint import require_port
-from cutlock.controller.kill_plan import KillPlan
+from cutlock.controller.kill_plan import KILLABLE, KillPlan
 from cutlock.controller.local import build_local
 from cutlock.controller.restore import ResumePlan, verify_for_resume
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleNotFoundError, ConfigError, CutlockError
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.report.command import ToolCommand, json_option, quiet_option, write_result
+from cutlock.report.completion import beginning
 from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal, key_values, table
 from cutlock.stops import NO_STOPS, StopPoints
@@ -41,6 +42,7 @@ _EXITS = {
 _kill_option = click.option(
     "--kill-at",
     metavar="ACTION[:N]",
+    shell_complete=beginning(lambda ctx: KILLABLE),
     help="Fault injection: the controller kills its own process (SIGKILL) when it comes to "
     "the action for the N-th time, e.g. SavePlane:2.",
 )

@@ -8,6 +8,7 @@ import click
 
 from cutlock.errors import ConfigError
 from cutlock.report.command import ToolCommand, write_json
+from cutlock.report.completion import beginning
 from cutlock.report.exits import ExitCode
 from cutlock.report.schema import schema_of
 from cutlock.report.terminal import Terminal
@@ -20,7 +21,12 @@ __all__ = ["schema"]
     examples=("cutlock schema", "cutlock schema check", "cutlock schema --write docs/schemas"),
     exits={ExitCode.OK: "printed or written", ExitCode.USAGE: "no such command"},
 )
-@click.argument("name", metavar="[COMMAND]", required=False)
+@click.argument(
+    "name",
+    metavar="[COMMAND]",
+    required=False,
+    shell_complete=beginning(lambda ctx: _results(ctx)),
+)
 @click.option(
     "--write",
     "folder",

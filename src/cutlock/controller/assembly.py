@@ -12,16 +12,21 @@ from cutlock.alphabet import Action
 from cutlock.bundle.publication import reclaim, scan, set_aside, settle
 from cutlock.controller.config import RunConfig
 from cutlock.controller.core import Controller
-from cutlock.controller.restore import PlaneReady, connect_plane, restore_state
+from cutlock.controller.restore import (
+    PlaneConnected,
+    PlaneReady,
+    connect_plane,
+    restore_state,
+)
 from cutlock.controller.save import RunIdentity
-from cutlock.controller.state import build_state
+from cutlock.controller.state import RunState, build_state
 from cutlock.events import Events
 from cutlock.plane.base import DataPlane
 from cutlock.stops import NO_STOPS, StopPoints
 from cutlock.workers.base import Generator, PromptSet, Trainer
 from cutlock.workers.task import ReverseTask
 
-__all__ = ["Parts", "assemble", "build_prompts"]
+__all__ = ["Parts", "StateParts", "assemble", "begin", "build_prompts", "take_over"]
 
 
 def build_prompts(config: RunConfig) -> ReverseTask:
@@ -33,15 +38,12 @@ def build_prompts(config: RunConfig) -> ReverseTask:
 
 
 @dataclass(kw_only=True)
-class Parts:
-    """What a controller is handed; nothing of it is built by the controller."""
+class StateParts:
+    """What the state of a run is built from."""
 
     config: RunConfig
     prompts: PromptSet
     connect: Callable[[], Awaitable[DataPlane]]
-    trainer: Trainer
-    """Already loaded with the policy of the bundle, if there is one."""
-    generator: Generator
     identity: RunIdentity
     root: Path
     events: Events
@@ -50,11 +52,32 @@ class Parts:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
+@dataclass(kw_only=True)
+class Parts(StateParts):
+    """What a controller is handed; nothing of it is built by the controller."""
+
+    trainer: Trainer
+    """Already loaded with the policy of the bundle, if there is one."""
+    generator: Generator
+
+
 async def assemble(ready: PlaneReady, parts: Parts) -> Controller:
     """Connect, restore the state, and make the controller; `run` starts its pumps.
 
     Raises:
         CutlockError: a stage refused; no pump was started.
+    """
+    connected, state = await begin(ready, parts)
+    restored = await restore_state(connected, state)
+    take_over(ready, parts)
+    return Controller(restored, parts.trainer, parts.generator, parts.identity, parts.root)
+
+
+async def begin(ready: PlaneReady, parts: StateParts) -> tuple[PlaneConnected, RunState]:
+    """Begin the log of this start, connect, and build the empty state of the run.
+
+    Raises:
+        InventoryError: the store does not hold exactly the rows of the index.
     """
     config = parts.config
     if ready.plan is not None:
@@ -85,15 +108,13 @@ async def assemble(ready: PlaneReady, parts: Parts) -> Controller:
         units=connected.plane.info.units,
         cut=config.checkpoint.cut_of(connected.plane),
     )
-    restored = await restore_state(connected, state)
-    _take_over(parts.root, ready, parts.events)
-    return Controller(restored, parts.trainer, parts.generator, parts.identity, parts.root)
+    return connected, state
 
 
-def _take_over(root: Path, ready: PlaneReady, events: Events) -> None:
+def take_over(ready: PlaneReady, parts: StateParts) -> None:
     """Remove what dead saves left, and set the bundles of a given-up timeline aside."""
-    reclaim(scan(root))
+    reclaim(scan(parts.root))
     if ready.plan is not None:
         # Before the bundles go, the log must say for good why: an audit would miss them.
-        events.sync()
-        set_aside(root, ready.plan.sequence, ready.plan.info.run_id)
+        parts.events.sync()
+        set_aside(parts.root, ready.plan.sequence, ready.plan.info.run_id)

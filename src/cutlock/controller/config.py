@@ -97,7 +97,8 @@ class FailureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PlaneConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the tensors live."""
 
-    kind: Literal["transfer_queue", "memory"] = "transfer_queue"
+    kind: Literal["transfer_queue", "memory", "own"] = "transfer_queue"
+    """`own`: a store that the caller of `cutlock.open_run` brings."""
     units: Positive = 2
     partition: str = "rollouts"
     limit_s: Seconds = 120.0
@@ -217,7 +218,7 @@ def parse_config(raw: dict[str, Any]) -> RunConfig:
     if sampler is not None:
         if not isinstance(sampler, dict):
             raise ConfigError(
-                f"configuration: sampler = {sampler!r}: write a table, e.g. [sampler] with "
+                f"configuration: sampler = {sampler!r} is no table; write one, e.g. [sampler] with "
                 "name = 'in_order'"
             )
         config = msgspec.structs.replace(config, sampler=parse_sampler(sampler))

@@ -16,8 +16,9 @@ from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.controller.restore import Restored, require_stage
 from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.controller.save import FailedSave, RunIdentity, Saver, SaveTiming
+from cutlock.controller.together import first_error
 from cutlock.controller.train_pump import TrainPump
-from cutlock.errors import CutlockError, StallError
+from cutlock.errors import StallError
 from cutlock.watchdog import Progress, StallReport, StallWatchdog
 from cutlock.workers.base import Generator, Trainer
 
@@ -151,7 +152,7 @@ class Controller:
         try:
             ended = await self._run_pumps()
         except BaseException as error:
-            cause = _first_error(error)
+            cause = first_error(error)
             state.events.record(Action.END_RUN, reason=f"{type(cause).__name__}: {cause}")
             # A log that cannot be written ends earlier than the run; its error is not this one.
             with contextlib.suppress(OSError):
@@ -187,7 +188,11 @@ class Controller:
             reports = self._watchdog.observe(self._progress())
             self._stalls += reports
             if reports and state.config.watchdog.action == "fail":
-                raise StallError("; ".join(report.message for report in reports))
+                found = "; ".join(report.message for report in reports)
+                raise StallError(
+                    f"{found}; see the logs of the workers, or raise watchdog.stall_s if this is "
+                    "their pace"
+                )
 
     def _progress(self) -> Progress:
         state = self._state
@@ -220,15 +225,3 @@ class Controller:
 
 def _slots(kind: KindStatistics) -> SlotReport:
     return SlotReport(kind.entered, kind.waited, kind.waited_sum, kind.waited_max)
-
-
-def _first_error(error: BaseException) -> BaseException:
-    """The first error of ours in a group, else the first of any kind."""
-    leaves = _leaves(error)
-    return next((leaf for leaf in leaves if isinstance(leaf, CutlockError)), leaves[0])
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    return [leaf for inner in error.exceptions for leaf in _leaves(inner)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib.metadata
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -36,7 +37,7 @@ from cutlock.controller.together import together
 from cutlock.errors import SaveError
 from cutlock.plane.base import PlaneStamp
 from cutlock.records import Snapshot
-from cutlock.workers.base import POLICY_FILES, Trainer
+from cutlock.workers.base import Checkpointable
 
 __all__ = ["OpenSave", "RunIdentity", "SaveTiming", "package_versions"]
 
@@ -77,7 +78,7 @@ class OpenSave:
     """`cut` and `copy`, while the train pump waits, then `write`; `flush` if one of them fails."""
 
     state: RunState
-    trainer: Trainer
+    trainer: Checkpointable
     identity: RunIdentity
     clock: SaveClock
     writer: BundleWriter
@@ -92,6 +93,8 @@ class OpenSave:
     _log_records: int = field(init=False)
     _history: tuple[int, str] = field(init=False)
     """Of the trainer, when it was copied."""
+    _policy_files: Sequence[str] = field(init=False)
+    """That the trainer has written."""
 
     async def cut(self) -> None:
         """Take the cut; when this returns, all but the train pump may go on.
@@ -228,7 +231,9 @@ class OpenSave:
         if not state.barrier.instant:
             await self._copy_policy()
         policy = self.writer.path / POLICY
-        await self.clock.by_trainer("writing the policy", lambda: self.trainer.save(policy))
+        self._policy_files = await self.clock.by_trainer(
+            "writing the policy", lambda: self.trainer.save(policy)
+        )
         state.events.record(Action.WRITE_POLICY, step=step)
 
     async def _write_files(self) -> None:
@@ -240,7 +245,7 @@ class OpenSave:
         )
         state.events.record(Action.WRITE_SIDECARS, step=step)
         await state.stops.reach(Action.WRITE_MANIFEST, step=step)
-        parts = [f"{POLICY}/{name}" for name in POLICY_FILES]
+        parts = [f"{POLICY}/{name}" for name in self._policy_files or ()]
         await self.clock.in_thread(
             "sealing the bundle",
             lambda: writer.seal(

@@ -11,7 +11,7 @@ Source: spec actions `VerifyBundle` to `RestoreCursor`; design, section 10.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -159,6 +159,7 @@ def verify_for_resume(
     config: RunConfig | None = None,
     *,
     with_rows: bool = True,
+    readable: Mapping[str, Collection[str]] = READABLE_VERSIONS,
 ) -> ResumePlan:
     """Check everything about a resume that can be checked before anything is launched.
 
@@ -166,6 +167,7 @@ def verify_for_resume(
         prompts: builds the data set of a configuration.
         config: the configuration to go on with; None for the saved one.
         with_rows: False generates the finished groups of the bundle again.
+        readable: by kind of store, the versions whose rows can be read.
 
     Raises:
         BundleCorruptError: naming the file, and the last bundle that does verify.
@@ -186,7 +188,7 @@ def verify_for_resume(
     require_resumable(saved, now, with_rows=rows)
     _require_same_prompts(info, prompts(now))
     if rows and info.plane is not None:
-        _require_readable(bundle, info.plane)
+        _require_readable(bundle, info.plane, readable.get(info.plane.kind, ()))
     if not rows:
         snapshot = msgspec.structs.replace(
             snapshot, ledger=(*given_back(snapshot.index), *snapshot.ledger), index=()
@@ -251,8 +253,7 @@ def _require_same_prompts(info: TrainingInfo, now: PromptSet) -> None:
         )
 
 
-def _require_readable(bundle: Path, plane: PlaneInfo) -> None:
-    readable = READABLE_VERSIONS.get(plane.kind, ())
+def _require_readable(bundle: Path, plane: PlaneInfo, readable: Collection[str]) -> None:
     if plane.version not in readable:
         raise ConfigMismatchError(
             f"the rows of {bundle} were written by {plane.kind} {plane.version} and this version "
@@ -343,7 +344,9 @@ async def restore_state(connected: PlaneConnected, state: RunState) -> Restored:
     """
     require_stage(connected, PlaneConnected, "restore_state")
     if state.plane is not connected.plane:
-        raise MisuseError("the state is built on another plane than the one that was restored")
+        raise MisuseError(
+            "the state is built on another plane than the one that was restored; build it on that"
+        )
     plan = connected.ready.plan
     if plan is None:
         return Restored(_TOKEN, state, None)

@@ -34,7 +34,7 @@ from cutlock.errors import (
     WorkerError,
     WorkerLostError,
 )
-from cutlock.workers.base import Trainer
+from cutlock.workers.base import Checkpointable
 
 __all__ = ["FailedSave", "RunIdentity", "SaveTiming", "Saver", "package_versions"]
 
@@ -59,7 +59,7 @@ class Saver:
     def __init__(
         self,
         state: RunState,
-        trainer: Trainer,
+        trainer: Checkpointable,
         identity: RunIdentity,
         root: Path,
         saved_step: int | None = None,

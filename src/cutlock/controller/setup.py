@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import ray
 import ray.exceptions
@@ -24,19 +24,38 @@ from cutlock.controller.core import RunReport, Status
 from cutlock.controller.endpoint import announced
 from cutlock.controller.restore import PlaneReady, ResumePlan, load_plane
 from cutlock.controller.run_directory import RunDirectory
-from cutlock.errors import CutlockError, WorkerError, WorkerLostError, WorkerTimeoutError
+from cutlock.errors import (
+    ConfigError,
+    CutlockError,
+    WorkerError,
+    WorkerLostError,
+    WorkerTimeoutError,
+)
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.plane.transfer_queue import TransferQueueBootstrap, TransferQueuePlane
 from cutlock.stops import NO_STOPS, StopPoints
-from cutlock.workers.ray_workers import RayGenerators, RayTrainer
+from cutlock.workers.base import Generator, PromptSet, RowReader, Trainer
+from cutlock.workers.ray_workers import (
+    RayGenerators,
+    RayTrainer,
+    SlowGenerator,
+    torch_trainer,
+)
 from cutlock.workers.torch_trainer import Learning
 
-__all__ = ["run_on_ray"]
+__all__ = ["SingleController", "Watch", "in_silence", "run_on_ray", "single_controller"]
+
+Watch = Callable[[str, Status | None], None]
+"""Told the stage that a run has come to, and its status while it runs."""
 
 _STATUS_PERIOD_S = 0.5
 _ANSWER_S = 30.0
 _STOP_S = 10.0
 """For the parts to stop by themselves at the end; then they end with Ray."""
+
+
+def in_silence(stage: str, status: Status | None) -> None:
+    """A `Watch` that says nothing."""
 
 
 async def run_on_ray(
@@ -45,9 +64,9 @@ async def run_on_ray(
     plan: ResumePlan | None = None,
     *,
     stops: StopPoints = NO_STOPS,
-    watch: Callable[[str, Status | None], None] = lambda stage, status: None,
+    watch: Watch = in_silence,
 ) -> RunReport:
-    """Start a Ray and a TransferQueue of this run's own, run it to its end, stop both.
+    """Run the shipped task with the shipped workers to its end.
 
     Args:
         directory: of a run that exists.
@@ -61,7 +80,37 @@ async def run_on_ray(
         WorkerTimeoutError: it answered nothing for `watchdog.controller_s`.
         CutlockError: what the run raised.
     """
+    prompts = build_prompts(config)
+    delay_s = config.workers.token_delay_s
+    learning = Learning(rate=config.workers.learning_rate)
+    async with (
+        own_ray(config, watch),
+        single_controller(
+            directory,
+            config,
+            prompts,
+            functools.partial(
+                torch_trainer, shape=prompts.shape, seed=config.seed, learning=learning
+            ),
+            functools.partial(SlowGenerator, prompts.shape, prompts, delay_s),
+            plan,
+            stops=stops,
+            watch=watch,
+        ) as controller,
+    ):
+        return await controller.run()
+
+
+@contextlib.asynccontextmanager
+async def own_ray(config: RunConfig, watch: Watch) -> AsyncIterator[None]:
+    """A local Ray for one run, on 127.0.0.1 only, which ends with the block.
+
+    Raises:
+        MisuseError: ray was imported before `keep_ray_on_loopback`.
+        ConfigError: the run does not keep its rows in TransferQueue.
+    """
     keep_ray_on_loopback()
+    _require_transfer_queue(config)
     watch("starting Ray", None)
     cpus = config.plane.units + config.workers.generators + 4
     ray.init(
@@ -72,19 +121,31 @@ async def run_on_ray(
         logging_level="ERROR",
     )
     try:
-        return await _run(directory, config, plan, stops, watch)
+        yield
     finally:
         await asyncio.to_thread(ray.shutdown)
 
 
-async def _run(
+@contextlib.asynccontextmanager
+async def single_controller(
     directory: RunDirectory,
     config: RunConfig,
-    plan: ResumePlan | None,
-    stops: StopPoints,
-    watch: Callable[[str, Status | None], None],
-) -> RunReport:
-    prompts = build_prompts(config)
+    prompts: PromptSet,
+    trainer: Callable[[RowReader], Trainer],
+    generator: Callable[[], Generator],
+    plan: ResumePlan | None = None,
+    *,
+    stops: StopPoints = NO_STOPS,
+    watch: Watch = in_silence,
+) -> AsyncIterator[SingleController]:
+    """Start a TransferQueue and all actors of a run in the Ray of this process; stop them after.
+
+    Args:
+        directory, plan, stops, watch: see `run_on_ray`.
+        trainer, generator: see `setup_single_controller`.
+    """
+    _require_transfer_queue(config)
+    workers = config.workers
     connect = functools.partial(
         TransferQueuePlane.connect,
         config.plane.partition,
@@ -93,68 +154,65 @@ async def _run(
         snapshot=config.plane.snapshot,
     )
     # Actors take seconds to come up and do not touch the plane by themselves.
-    trainer = RayTrainer.start(
-        prompts.shape,
-        connect,
-        seed=config.seed,
-        learning=Learning(rate=config.workers.learning_rate),
-        limit_s=config.workers.limit_s,
-        step_limit_s=config.workers.step_limit_s,
+    hosted = RayTrainer.host(
+        trainer, connect, limit_s=workers.limit_s, step_limit_s=workers.step_limit_s
     )
-    generators = RayGenerators.start(
-        prompts.shape,
-        prompts,
-        count=config.workers.generators,
-        limit_s=config.workers.limit_s,
-        group_limit_s=config.workers.group_limit_s,
-        token_delay_s=config.workers.token_delay_s,
+    generators = RayGenerators.host(
+        generator,
+        count=workers.generators,
+        limit_s=workers.limit_s,
+        group_limit_s=workers.group_limit_s,
     )
     controller = ray.remote(num_cpus=1, max_concurrency=8)(ControllerActor).remote()
-    watch("starting TransferQueue", None)
-    watched = config.metrics.port is not None and config.metrics.transfer_queue
-    bootstrap = await TransferQueueBootstrap.start(
-        config.plane.units, limit_s=config.plane.limit_s, metrics=watched
-    )
-    async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(_stop, generators, trainer, bootstrap, watch)
+    parts: list[Callable[[], Awaitable[None]]] = [generators.close, hosted.close]
+    announcements = contextlib.ExitStack()
+    try:
+        watch("starting TransferQueue", None)
+        watched = config.metrics.port is not None and config.metrics.transfer_queue
+        bootstrap = await TransferQueueBootstrap.start(
+            config.plane.units, limit_s=config.plane.limit_s, metrics=watched
+        )
+        parts.append(bootstrap.stop)
         if (url := await bootstrap.metrics_url()) is not None:
-            stack.enter_context(announced(directory.root, "transfer_queue", url))
-        ready = await _restore(plan, bootstrap, trainer, watch)
+            announcements.enter_context(announced(directory.root, "transfer_queue", url))
+        ready = await _restore(plan, bootstrap, hosted, watch)
         watch("starting the controller", None)
         arguments = ActorArguments(
             ready=ready,
             config=config,
             prompts=prompts,
             connect=connect,
-            trainer=trainer,
+            trainer=hosted,
             generator=generators,
             run_id=directory.facts().run_id,
             root=directory.root,
             stops=stops,
         )
-        return await _follow(controller, arguments, watch)
+        yield SingleController(controller, arguments, watch)
+    finally:
+        watch("stopping", None)
+        announcements.close()
+        # At once and first, so that it is not told of the end of the others.
+        ray.kill(controller)
+        # Whatever failed is reported already; what does not stop ends with Ray.
+        stopping = asyncio.gather(*(stop() for stop in parts), return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping, _STOP_S)
 
 
-async def _stop(
-    generators: RayGenerators,
-    trainer: RayTrainer,
-    bootstrap: TransferQueueBootstrap,
-    watch: Callable[[str, Status | None], None],
-) -> None:
-    watch("stopping", None)
-    # Whatever failed is reported already; what does not stop ends with Ray.
-    stopping = asyncio.gather(
-        generators.close(), trainer.close(), bootstrap.stop(), return_exceptions=True
-    )
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stopping, _STOP_S)
+def _require_transfer_queue(config: RunConfig) -> None:
+    if config.plane.kind != "transfer_queue":
+        raise ConfigError(
+            f"plane.kind is {config.plane.kind!r}, and a controller on Ray keeps its rows in "
+            "'transfer_queue'; leave plane.kind out"
+        )
 
 
 async def _restore(
     plan: ResumePlan | None,
     bootstrap: TransferQueueBootstrap,
     trainer: RayTrainer,
-    watch: Callable[[str, Status | None], None],
+    watch: Watch,
 ) -> PlaneReady:
     if plan is not None:
         watch(f"restoring {plan.bundle.name}", None)
@@ -162,13 +220,43 @@ async def _restore(
     return await load_plane(plan, bootstrap)
 
 
+class SingleController:
+    """The controller of one run in its actor, restored and ready; see `setup_single_controller`."""
+
+    def __init__(
+        self, actor: ray.actor.ActorHandle, arguments: ActorArguments, watch: Watch
+    ) -> None:
+        self._actor = actor
+        self._arguments = arguments
+        self._watch = watch
+
+    async def run(self) -> RunReport:
+        """Run to the end of the data or of `max_steps`; once.
+
+        Raises:
+            WorkerLostError: the controller's process died.
+            WorkerTimeoutError: it answered nothing for `watchdog.controller_s`.
+            CutlockError: what the run raised.
+        """
+        return await _follow(self._actor, self._arguments, self._watch)
+
+    async def status(self) -> Status | None:
+        """A look at the run; None while it is not running."""
+        status: Status | None = await self._actor.status.remote()
+        return status
+
+    async def request_save(self) -> None:
+        """Save as soon as no step is open, e.g. because the machine is about to go."""
+        await self._actor.request_save.remote()
+
+
 async def _follow(
-    controller: ray.actor.ActorHandle,
-    arguments: ActorArguments,
-    watch: Callable[[str, Status | None], None],
+    controller: ray.actor.ActorHandle, arguments: ActorArguments, watch: Watch
 ) -> RunReport:
     """Wait for the run and report its status meanwhile."""
     run = asyncio.wrap_future(controller.run.remote(arguments).future())
+    # Whoever gives up waiting has the controller killed, and is not told of it again.
+    run.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     limit_s = arguments.config.watchdog.controller_s
     loop = asyncio.get_running_loop()
     answered = loop.time()
@@ -197,7 +285,10 @@ async def _follow(
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, CutlockError):
             raise error.cause from error
-        raise WorkerError(f"the controller failed: {error.cause!r}") from error
+        raise WorkerError(
+            f"the controller failed: {error.cause!r}; mend what that names, then resume the run "
+            f"with `cutlock resume {arguments.root}`"
+        ) from error
     except ray.exceptions.RayError as error:
         raise WorkerLostError(
             f"the controller's process died; resume the run with `cutlock resume {arguments.root}`"

@@ -75,7 +75,9 @@ class Permits:
     def release(self, count: int = 1) -> None:
         """Give places back."""
         if count > self._held:
-            raise InvariantError(f"{count} places given back and only {self._held} are taken")
+            raise InvariantError(
+                f"{count} places given back and only {self._held} are taken; give each back once"
+            )
         self._held -= count
         for _ in range(count):
             self._freed.release()

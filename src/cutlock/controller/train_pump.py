@@ -17,7 +17,8 @@ from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.controller.save import Saver
 from cutlock.controller.state import RunState
-from cutlock.errors import InvariantError, StallError
+from cutlock.controller.steps import Steps
+from cutlock.errors import InvariantError
 from cutlock.records import IndexEntry
 from cutlock.workers.advantages import group_relative_advantages
 from cutlock.workers.base import Generator, Trainer
@@ -25,7 +26,7 @@ from cutlock.workers.base import Generator, Trainer
 __all__ = ["TrainPump"]
 
 
-class TrainPump:
+class TrainPump(Steps):
     """Runs training steps until the data or the step budget ends."""
 
     def __init__(
@@ -37,7 +38,7 @@ class TrainPump:
         saver: Saver,
         metrics: Metrics,
     ) -> None:
-        self._state = state
+        super().__init__(state)
         self._rollouts = rollouts
         self._trainer = trainer
         self._generator = generator
@@ -46,13 +47,15 @@ class TrainPump:
         self._save_requested = False
         self.busy = False
         """Training or saving, as opposed to waiting for groups."""
-        self.waiting_for = ""
         self.history: list[TrainedStep] = []
 
     def request_save(self) -> None:
         """Save at the next moment between two steps, also while waiting for groups."""
         self._save_requested = True
         self._state.changed.notify()
+
+    def _held_up(self) -> bool:
+        return self._save_requested
 
     async def run(self) -> str:
         """Train to the end; return `max_steps` or `exhausted`.
@@ -93,12 +96,6 @@ class TrainPump:
         await self._generator.load_weights(await self._trainer.weights(), version)
         self._state.events.record(Action.SYNC_WEIGHTS, version=version)
 
-    @property
-    def target_reached(self) -> bool:
-        """Whether the step budget leaves nothing to train."""
-        budget = self._state.config.max_steps
-        return budget is not None and self._state.step >= budget
-
     # Choice.
 
     async def _next_groups(self) -> list[IndexEntry] | None:
@@ -129,82 +126,6 @@ class TrainPump:
             else:
                 await self._wait_for_groups()
 
-    async def _wait_for_groups(self) -> None:
-        state = self._state
-        need, _ = self._choose()
-        self.waiting_for = f"{need} groups of step {state.step}"
-        if state.settled:
-            raise StallError(
-                f"step {state.step} needs {need} groups, no rollout is left, and sampler "
-                f"{state.sampler.name!r} selects none of the {len(state.buffer.ready())} that "
-                "are ready; they stay in the last bundle"
-            )
-        await state.changed.wait()
-
-    def _stale(self) -> list[str]:
-        """Finished groups that can never train."""
-        state = self._state
-        return state.sampler.evict(state.buffer, state.version.value)
-
-    def _finished(self) -> bool:
-        state = self._state
-        return state.settled and not state.buffer.ready()
-
-    def _choose(self) -> tuple[int, list[str]]:
-        """(groups needed, their ids; none while they are not all finished)."""
-        state = self._state
-        version = state.version.value
-        need = state.sampler.need(
-            version,
-            state.config.prompts_per_step,
-            state.shortfall.of(state.step),
-            state.buffer,
-        )
-        if need == 0:
-            return 0, []
-        chosen = state.sampler.select(state.buffer, version, need)
-        if not chosen and state.settled:
-            # Nothing more will come: what is left makes a short step.
-            need = min(need, len(state.buffer.ready()))
-            chosen = state.sampler.select(state.buffer, version, need)
-        return need, chosen
-
-    def _selectable(self) -> list[str] | None:
-        """The groups of the next step; None if they are not all there, or other work is due."""
-        if self._save_requested or self._stale() or self._finished():
-            return None
-        need, chosen = self._choose()
-        return chosen if len(chosen) >= need else None
-
-    async def _select(self) -> list[IndexEntry] | None:
-        """Claim the groups of the next step; None if they are no longer to be selected."""
-        state = self._state
-        await state.stops.reach(Action.SELECT_GROUPS, step=state.step)
-        async with state.barrier.atomic_mutation("select") as slot:
-            chosen = self._selectable()
-            if chosen is None:
-                return None
-            entries = state.buffer.select(slot, state.step, chosen)
-            state.next_selection = state.step + 1
-            state.shortfall.forget_before(slot, state.step)
-        state.permits.release(len(entries))
-        return entries
-
-    async def _evict(self) -> None:
-        """Drop finished groups that can never train, unless a save is due first."""
-        state = self._state
-        version = state.version.value
-        await state.stops.reach(Action.EVICT_GROUPS, version=version)
-        async with state.barrier.atomic_mutation("evict") as slot:
-            stale = self._stale()
-            if self._save_requested or not stale:
-                return
-            try:
-                await state.buffer.evict(slot, version, stale)
-            finally:
-                # They are out of the index also if the caller is cancelled meanwhile.
-                state.permits.release(sum(group not in state.buffer for group in stale))
-
     # One step.
 
     async def _step(self, entries: Sequence[IndexEntry]) -> None:
@@ -220,12 +141,8 @@ class TrainPump:
             self.history.append(trained)
             state.trained += len(entries)
             self._metrics.write(trained)
-            async with state.barrier.atomic_mutation("clear") as slot:
-                await state.buffer.clear_claimed(slot, step)
-        await state.stops.reach(Action.RAISE_VERSION, version=step + 1)
-        state.step = step + 1
-        state.version.raise_to(state.step)
-        state.events.record(Action.RAISE_VERSION, version=state.version.value)
+            await self._clear()
+        await self._raise_version()
         await self.sync_weights()
 
     async def _write_advantages(self, step: int, entries: Sequence[IndexEntry]) -> None:

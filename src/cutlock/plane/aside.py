@@ -64,8 +64,12 @@ def _writer() -> Callable[..., dict[str, Any] | None]:
         rows.field_data = {field: dict(column) for field, column in [*rows.field_data.items()]}
         rows._active_keys = set().union(*rows.field_data.values())
         save = type(rows).save_checkpoint
-        with_bytes = {**save.__globals__, "pickle": pickle_with_bytes()}
-        rows.save_checkpoint = MethodType(FunctionType(save.__code__, with_bytes), rows)
+        of_bytes = FunctionType(
+            save.__code__,
+            {**save.__globals__, "pickle": pickle_of_bytes()},
+            closure=save.__closure__,
+        )
+        rows.save_checkpoint = MethodType(of_bytes, rows)
         still = copy.copy(unit)
         still.storage_data = rows
         usual_s = sys.getswitchinterval()
@@ -77,7 +81,7 @@ def _writer() -> Callable[..., dict[str, Any] | None]:
         body: dict[str, Any] = answer.body
         return body
 
-    def pickle_with_bytes() -> Any:
+    def pickle_of_bytes() -> Any:
         """The module `pickle`, whose `dump` writes a dense tensor as its bytes.
 
         Anything else is written as it always is. What is named in the file is torch's.
@@ -94,18 +98,15 @@ def _writer() -> Callable[..., dict[str, Any] | None]:
             def __init__(self, tensor: torch.Tensor) -> None:
                 self.tensor = tensor
 
-        class Pickler(pickle.Pickler):
-            def __init__(self, *arguments: Any, **named: Any) -> None:
-                super().__init__(*arguments, **named)
-                self.rebuild = functools.cache(
-                    lambda dtype: functools.partial(torch.frombuffer, dtype=dtype)
-                )
+        # One object for each type, which a file names once.
+        of_type = functools.cache(lambda dtype: functools.partial(torch.frombuffer, dtype=dtype))
 
+        class Pickler(pickle.Pickler):
             def reducer_override(self, value: Any) -> Any:
                 if value.__class__ is Flat:
                     tensor = value.tensor
                     elements: Any = tensor.view(-1).view(torch.uint8).numpy()
-                    return self.rebuild(tensor.dtype), (pickle.PickleBuffer(elements),)
+                    return of_type(tensor.dtype), (pickle.PickleBuffer(elements),)
                 if value.__class__ is torch.Tensor and plain(value):
                     return torch.reshape, (Flat(value), tuple(value.shape))
                 return NotImplemented

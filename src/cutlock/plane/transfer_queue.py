@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
+import logging
 import os
 import threading
 import time
@@ -94,6 +95,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
 
 LIMIT_S = 120.0
 """Default limit of one call in seconds; a snapshot is one call too."""
@@ -173,10 +176,19 @@ class _StrictManager(AsyncSimpleStorageManager):  # type: ignore[misc]
     async def _save_aside(self, path: str, unit: str) -> bool:
         """Whether the unit has written; if Ray does not reach it, a request shows why."""
         try:
-            actor = await _in_thread(lambda: ray.get_actor(self.actors[unit]))
-            return await write_aside(actor, unit, path)
-        except (ValueError, RayActorError):
-            return False
+            for actor in await _in_thread(lambda: _actors(self.actors[unit])):
+                if await write_aside(actor, unit, path):
+                    return True
+            why = "Ray has no actor of that name that is this unit and keeps its rows in memory"
+        except (ValueError, RayActorError) as error:
+            why = str(error)
+        _LOG.warning(
+            "storage unit %s writes its rows as a request, and puts, gets and clears wait for it, "
+            "in spite of plane.snapshot = 'aside': %s",
+            self.actors[unit],
+            why,
+        )
+        return False
 
     async def clear_data(self, metadata: Any) -> None:
         groups = self._group_by_hash(metadata.global_indexes)
@@ -685,6 +697,19 @@ def _info(units: int) -> PlaneInfo:
 def _part(name: str, server: Any) -> Part:
     ports = server.ports
     return Part(name, server.ip, ports.get("put_get_socket") or ports["request_handle_socket"])
+
+
+def _actors(name: str) -> list[Any]:
+    """The actors of that name in all namespaces: units are in that of whoever started them.
+
+    Raises:
+        ValueError: one of them has just gone.
+    """
+    return [
+        ray.get_actor(name, namespace=actor["namespace"])
+        for actor in ray.util.list_named_actors(all_namespaces=True)
+        if actor["name"] == name
+    ]
 
 
 def _find_controller() -> Any | None:

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from cutlock.errors import CutlockError
 from cutlock.report.exits import ExitCode, exit_code
 from cutlock.report.schema import document
 from cutlock.report.terminal import StdoutClosed, Terminal
-from cutlock.shipped import named_file, shipped
+from cutlock.shipped import named_file, names, shipped
 
 __all__ = [
     "Entry",
@@ -130,7 +131,7 @@ class ToolCommand(_Ending):
         exits: what its exit codes mean.
         examples: command lines that work in a clone.
         result: what `--json` writes; see `cutlock.report.schema`.
-        kept: what is on disk after Ctrl-C; a note on the interrupt says it better.
+        kept: see there.
     """
 
     def __init__(
@@ -144,7 +145,8 @@ class ToolCommand(_Ending):
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
         self._result = result
-        self._kept = kept
+        self.kept = kept
+        """What is on disk after Ctrl-C, unless a note on the interrupt says it better."""
 
     @property
     def result(self) -> type | None:
@@ -156,8 +158,8 @@ class ToolCommand(_Ending):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            if self._kept and not getattr(error, "__notes__", ()):
-                error.add_note(self._kept)
+            if self.kept and not getattr(error, "__notes__", ()):
+                error.add_note(self.kept)
             raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -251,6 +253,15 @@ class NamedPath(click.Path):
         if isinstance(value, str) and not Path(value).exists():
             value = named_file(value, self._folders, self._suffix) or value
         return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Names that begin so, else whatever the shell finds."""
+        found = [name for name in names(self._folders, self._suffix) if name.startswith(incomplete)]
+        if incomplete and found:
+            return [CompletionItem(name) for name in found]
+        return super().shell_complete(ctx, param, incomplete)
 
 
 jar_option = click.option(

@@ -178,26 +178,13 @@ def _unit_count(state: State) -> int:
 
 def disk_rows(state: State) -> Iterator[Found]:
     disk, units = state["disk"], _unit_count(state)
-    missing = list(
-        _rows_against(
-            disk["rows"],
-            disk["index"],
-            units,
-            "the saved store",
-            "in the saved index",
-            others=False,
-        )
-    )
-    yield from missing
+    whose, what = "in the saved index", "the saved store"
+    found = list(_rows_against(disk["rows"], disk["index"], units, what, whose, others=False))
     for prompt in sorted(disk["index"] - disk["keys"], key=name_of):
         name = name_of(prompt)
-        yield Found(
-            f"{name} is in the saved index, and the saved key map does not list it", (name,)
-        )
-    if not missing:
-        yield from _rows_against(
-            disk["rows"], disk["index"], units, "the saved store", "in the saved index", others=True
-        )
+        found.append(Found(f"{name} is {whose}, and the saved key map does not list it", (name,)))
+    # Other rows are wrong in a full window only, so they are told if nothing else is wrong.
+    yield from found or _rows_against(disk["rows"], disk["index"], units, what, whose, others=True)
 
 
 def live_rows(state: State) -> Iterator[Found]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import msgspec
 
@@ -41,8 +42,12 @@ class Owner:
         return f"{self.state} ({self.note})" if self.note else self.state
 
 
+T = TypeVar("T")
+
 NOTHING = Owner("")
 """Nobody knows of the prompt: there is no process, or no bundle."""
+_ROWS = {name: Owner(name) for name in ("", "all", "part")}
+_TOLD = {"": "no", "all": "all", "part": "a part"}
 
 
 @dataclass(frozen=True)
@@ -75,33 +80,40 @@ def changes(before: Moment, after: Moment) -> Iterator[Change]:
     """What has changed, prompts that change alike taken together."""
     yield from _owners("", before.owners, after.owners)
     yield from _owners("in the bundle on disk, ", before.disk, after.disk)
-    shown = {"": "no", "all": "all", "part": "a part"}
-    old, new = (
-        {p: Owner(shown[rows]) for p, rows in moment.rows.items()} for moment in (before, after)
-    )
-    yield from _owners("rows in the plane of ", old, new)
-    for values in ("counters", "details"):
-        was: Mapping[str, str] = getattr(before, values)
-        now: Mapping[str, str] = getattr(after, values)
-        for name in {**was, **now}:
-            let_go = name.startswith((HELD, "save: ")) and not now.get(name)
-            if was.get(name, "") != now.get(name, "") and not let_go:
-                yield Change(name, was.get(name, "") or "none", now.get(name, "") or "none")
+    for prompts, was, now in _alike(before.rows, after.rows, ""):
+        yield Change(f"rows in the plane of {listed(prompts)}", _TOLD[was], _TOLD[now])
+    yield from _values(before.counters, after.counters)
+    yield from _values(before.details, after.details)
+
+
+def _values(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:
+    for name in {**before, **after}:
+        was, now = before.get(name, ""), after.get(name, "")
+        let_go = not now and name.startswith((HELD, "save: "))
+        if was != now and not let_go:
+            yield Change(name, was or "none", now or "none")
 
 
 def _owners(
     prefix: str, before: Mapping[str, Owner], after: Mapping[str, Owner]
 ) -> Iterator[Change]:
+    for prompts, was, now in _alike(before, after, NOTHING):
+        yield Change(prefix + listed(prompts), str(was) or "nothing", str(now) or "nothing")
+
+
+def _alike(
+    before: Mapping[str, T], after: Mapping[str, T], nothing: T
+) -> Iterator[tuple[list[str], T, T]]:
+    """The prompts that change, those together that change alike."""
     if before is after:
         return
-    alike: dict[tuple[str, str], list[str]] = {}
-    for prompt in {**before, **after}:
-        was, now = before.get(prompt, NOTHING), after.get(prompt, NOTHING)
+    alike: dict[tuple[T, T], list[str]] = {}
+    for prompt in after if before.keys() == after.keys() else {**before, **after}:
+        was, now = before.get(prompt, nothing), after.get(prompt, nothing)
         if was is not now and was != now:
-            told = str(was) or "nothing", str(now) or "nothing"
-            alike.setdefault(told, []).append(prompt)
-    for (was_told, now_told), prompts in alike.items():
-        yield Change(prefix + listed(prompts), was_told, now_told)
+            alike.setdefault((was, now), []).append(prompt)
+    for (was, now), prompts in alike.items():
+        yield prompts, was, now
 
 
 def listed(names: Iterable[str]) -> str:
@@ -130,7 +142,7 @@ def chapter(
         Track(
             name=prompt,
             live=_spans(numbers, [m.owners.get(prompt, NOTHING) for m in moments]),
-            rows=_spans(numbers, [Owner(m.rows.get(prompt, "")) for m in moments]),
+            rows=_spans(numbers, [_ROWS[m.rows.get(prompt, "")] for m in moments]),
             disk=_spans(numbers, [m.disk.get(prompt, NOTHING) for m in moments]),
             breach=prompt in contradicting,
         )
@@ -160,7 +172,7 @@ def _spans(numbers: Sequence[int], owners: Sequence[Owner]) -> tuple[Span, ...]:
     spans: list[Span] = []
     before = NOTHING
     for number, owner in zip(numbers, owners, strict=True):
-        if owner.state and owner == before:
+        if owner.state and (owner is before or owner == before):
             spans[-1] = Span(spans[-1].first, number, owner.state, owner.note)
         elif owner.state:
             spans.append(Span(number, number, owner.state, owner.note))

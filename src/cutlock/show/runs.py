@@ -97,10 +97,16 @@ def _title(audit: Audit) -> str:
         wrong.append(f"{_count(audit.lost, 'prompt')} lost")
     if audit.trained_twice:
         wrong.append(f"{_count(audit.trained_twice, 'prompt')} trained twice")
-    if not wrong and audit.problems:
+    if not wrong and audit.problems and not _bundles_alone(audit):
         wrong.append(f"the audit finds {_count(len(audit.problems), 'problem')}")
     begun = f"{_count(audit.steps, 'step')}, {_count(audit.restarts, 'restart')}"
-    return f"{begun}: {' and '.join(wrong) or 'nothing lost, nothing trained twice'}"
+    told = " and ".join(wrong) or "nothing lost, nothing trained twice"
+    return f"{begun}: {told}{', and no bundle is here' if _bundles_alone(audit) else ''}"
+
+
+def _bundles_alone(audit: Audit) -> bool:
+    """Whether all that the audit finds is that no bundle is in the directory."""
+    return not audit.bundles and all("is not resolvable" in found for found in audit.problems)
 
 
 def _lead(audit: Audit, history: History) -> str:

@@ -24,7 +24,7 @@ from cutlock.report.terminal import Terminal
 from cutlock.tlc.check import Checked, Report, check_models
 from cutlock.tlc.doctor import Diagnosis, diagnose
 from cutlock.tlc.graph import graph_to_json
-from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, load_manifest
+from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, complete_models, load_manifest
 from cutlock.tlc.mutants import (
     Mutant,
     MutantReport,
@@ -59,10 +59,12 @@ _EXITS = {
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _selection(command: _F) -> _F:
+def _selection(*modes: Mode) -> Callable[[_F], _F]:
     """The arguments that say which models are run, and how."""
-    options = [
-        click.argument("names", metavar="[NAME]...", nargs=-1),
+    options: list[Callable[[_F], _F]] = [
+        click.argument(
+            "names", metavar="[NAME]...", nargs=-1, shell_complete=complete_models(*modes)
+        ),
         click.option(
             "--class",
             "time",
@@ -82,9 +84,13 @@ def _selection(command: _F) -> _F:
         quiet_option,
         json_option,
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+
+    def add(command: _F) -> _F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @click.command(
@@ -98,7 +104,7 @@ def _selection(command: _F) -> _F:
     exits={**_EXITS, ExitCode.INTERRUPTED: "interrupted; graphs that are written are kept"},
     kept="no result is written; graphs that were written are whole; run it again",
 )
-@_selection
+@_selection(*Mode)
 @click.option(
     "--graphs",
     type=click.Path(file_okay=False, path_type=Path),
@@ -154,7 +160,7 @@ def check(
     exits={**_EXITS, ExitCode.INTERRUPTED: "interrupted; traces that are written are kept"},
     kept="no result is written; traces that were written are whole; run it again",
 )
-@_selection
+@_selection(Mode.MUTANT)
 @click.option(
     "--traces",
     type=click.Path(file_okay=False, path_type=Path),
@@ -173,7 +179,9 @@ def mutants(
 ) -> int:
     """Remove each protection alone, and see that the named promise falls."""
     if write and traces is None:
-        raise click.UsageError("--write needs --traces")
+        raise click.UsageError(
+            "--write needs --traces; give the directory, e.g. --traces traces/counterexamples"
+        )
     manifest = load_manifest(manifest_path)
     models = manifest.select(names, TimeClass(time), (Mode.MUTANT,))
     toolchain = toolchain_for(jar)

@@ -80,7 +80,9 @@ def read_config(path: Path) -> Config:
     try:
         text = _COMMENT.sub(" ", path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"configuration {path} cannot be read: {error}") from error
+        raise ConfigError(
+            f"configuration {path} cannot be read: {error}; mend its name in the manifest"
+        ) from error
     sections: dict[str, tuple[str, ...]] = {}
     section = None
     for token in _TOKEN.findall(text):
@@ -94,7 +96,7 @@ def read_config(path: Path) -> Config:
             section = _SECTIONS[token]
             sections.setdefault(section, ())
         elif section is None:
-            raise ConfigError(f"{path}: {token!r} stands before the first keyword")
+            raise ConfigError(f"{path}: {token!r} stands before the first keyword; begin with one")
         else:
             sections[section] += (token,)
     return Config(path, sections)

@@ -277,5 +277,5 @@ class _Parser:
         shown = self._text if len(self._text) <= 200 else f"{self._text[:200]}..."
         return ToolError(
             f"not a TLA+ value: wanted {wanted} at character {position}, found {found!r}, "
-            f"in {shown!r}"
+            f"in {shown!r}; write it as TLC prints values"
         )

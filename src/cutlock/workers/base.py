@@ -24,11 +24,13 @@ __all__ = [
     "TRAINED_FIELDS",
     "TRAINER_FILE",
     "WEIGHTS_FILE",
+    "Checkpointable",
     "Generator",
     "PolicyShape",
     "Prompt",
     "PromptSet",
     "Rollouts",
+    "RowReader",
     "StepReport",
     "Trainer",
     "Verifier",
@@ -48,7 +50,7 @@ OPTIMIZER_FILE = "optimizer.pt"
 TRAINER_FILE = "trainer.json"
 
 POLICY_FILES = (WEIGHTS_FILE, OPTIMIZER_FILE, TRAINER_FILE)
-"""What `Trainer.save` writes into its directory, and nothing else."""
+"""What the shipped trainer writes into its directory, and nothing else."""
 
 
 class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -123,9 +125,10 @@ class PolicyShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Rollouts:
     """The siblings of one group.
 
-    `fields` has one entry per sibling under each of `GENERATED_FIELDS`: `prompt` int64 and
-    `response` int64 of any length, `logprobs` float32 as long as the response, `reward`
-    float32 of shape (1,). `rewards` are the same rewards as numbers.
+    `fields` has one entry per sibling under each name. One name is `reward`, float32 of shape
+    (1,); the others are between generator and trainer. The shipped ones use `GENERATED_FIELDS`:
+    `prompt` int64 and `response` int64 of any length, `logprobs` float32 as long as the response.
+    `rewards` are the same rewards as numbers.
     """
 
     fields: dict[str, list[torch.Tensor]]
@@ -177,24 +180,8 @@ class StepReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """L2 norm of the last pass's gradient before it was clipped."""
 
 
-class Trainer(Protocol):
-    """Owns policy and optimizer, and reads the rows it trains on from its own plane client."""
-
-    async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
-        """Train once on the rows of the groups: group id to row keys.
-
-        The order of the mapping does not matter; a step without groups learns nothing but
-        counts. The training chain is extended by `(step, group ids)`, see `chain`.
-
-        Raises:
-            RowsMissingError: a row is gone or lacks one of `TRAINED_FIELDS`.
-            WorkerError: the worker failed, or its limit passed (`WorkerTimeoutError`).
-        """
-        ...
-
-    async def weights(self) -> object:
-        """A copy of the weights for `Generator.load_weights`; opaque to the controller."""
-        ...
+class Checkpointable(Protocol):
+    """What a save needs of whoever holds the weights: a copy now, and files of it later."""
 
     async def copy(self) -> tuple[int, str]:
         """Copy policy, optimizer and history for the next `save`: later steps do not change it.
@@ -208,10 +195,13 @@ class Trainer(Protocol):
         """
         ...
 
-    async def save(self, directory: Path) -> None:
-        """Write the copy as `POLICY_FILES` into an existing directory; the caller syncs them.
+    async def save(self, directory: Path) -> Sequence[str]:
+        """Write the copy into an existing directory, in files of its choice; the caller syncs them.
 
         Steps may train meanwhile. One save at a time (design, section 8, rule 5).
+
+        Returns:
+            Names of the files: a bundle without one of them, or with an empty one, is refused.
 
         Raises:
             MisuseError: nothing was copied since the last save.
@@ -228,6 +218,36 @@ class Trainer(Protocol):
             BundleCorruptError: a file is missing or is not what `save` writes.
             ConfigMismatchError: the saved policy has another shape.
         """
+        ...
+
+
+class RowReader(Protocol):
+    """What a trainer needs of the store: every `DataPlane` is one."""
+
+    async def get(
+        self, keys: Sequence[str], fields: Sequence[str]
+    ) -> Mapping[str, Sequence[torch.Tensor]]:
+        """Read fields of rows, in the order of `keys`; see `DataPlane.get`."""
+        ...
+
+
+class Trainer(Checkpointable, Protocol):
+    """Owns policy and optimizer, and reads the rows it trains on from its own plane client."""
+
+    async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
+        """Train once on the rows of the groups: group id to row keys.
+
+        The order of the mapping does not matter; a step without groups learns nothing but
+        counts. The training chain is extended by `(step, group ids)`, see `chain`.
+
+        Raises:
+            RowsMissingError: a row is gone or lacks a field.
+            WorkerError: the worker failed, or its limit passed (`WorkerTimeoutError`).
+        """
+        ...
+
+    async def weights(self) -> object:
+        """A copy of the weights for `Generator.load_weights`; opaque to the controller."""
         ...
 
     async def close(self) -> None:

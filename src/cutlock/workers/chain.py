@@ -7,11 +7,11 @@ from the event log alone. Equal chains mean equal groups in equal steps.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from cutlock.records import canonical_json
 
-__all__ = ["FIRST_CHAIN", "extend_chain"]
+__all__ = ["FIRST_CHAIN", "TrainedHistory", "extend_chain"]
 
 FIRST_CHAIN = hashlib.sha256(b"cutlock").hexdigest()
 """Chain of a trainer that has trained nothing, hex."""
@@ -24,3 +24,28 @@ def extend_chain(chain: str, step: int, groups: Iterable[str]) -> str:
     """
     link = canonical_json([step, sorted(groups)])
     return hashlib.sha256(bytes.fromhex(chain) + link).hexdigest()
+
+
+class TrainedHistory:
+    """What a trainer has trained so far, for trainers of one's own.
+
+    `Checkpointable.copy` returns its `state`, which belongs into the trainer's files too.
+
+    Args:
+        groups: number of groups trained so far.
+        chain: the training chain so far.
+    """
+
+    def __init__(self, groups: int = 0, chain: str = FIRST_CHAIN) -> None:
+        self._groups = groups
+        self._chain = chain
+
+    @property
+    def state(self) -> tuple[int, str]:
+        """Number of groups, and chain: what the constructor takes."""
+        return self._groups, self._chain
+
+    def extend(self, step: int, groups: Collection[str]) -> None:
+        """Note that the groups of these ids were trained in a step."""
+        self._groups += len(groups)
+        self._chain = extend_chain(self._chain, step, groups)

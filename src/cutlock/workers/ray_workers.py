@@ -1,4 +1,4 @@
-"""The torch workers as Ray actors, and the objects that front them in the controller.
+"""Workers as Ray actors, the shipped torch ones or others, and what fronts them elsewhere.
 
 This is the only worker module that imports Ray. Fronts are built on the driver and may be
 handed to another actor; every actor asks Ray for one CPU. Tensors of weights go from the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +28,28 @@ from cutlock.errors import (
     WorkerTimeoutError,
 )
 from cutlock.plane.base import DataPlane
-from cutlock.workers.base import PolicyShape, Prompt, Rollouts, StepReport, Verifier
-from cutlock.workers.policy_files import TrainerState, read_state, require_copy, write_state
-from cutlock.workers.torch_generator import TorchGenerator
-from cutlock.workers.torch_trainer import Learning, TorchTrainer, train_from_plane
+from cutlock.workers.base import (
+    Generator,
+    PolicyShape,
+    Prompt,
+    Rollouts,
+    RowReader,
+    StepReport,
+    Trainer,
+    Verifier,
+)
+from cutlock.workers.torch_generator import LocalGenerator, TorchGenerator
+from cutlock.workers.torch_trainer import Learning, LocalTrainer, TorchTrainer
 
-__all__ = ["CANCEL_S", "RayGenerators", "RayTrainer", "RayWeights", "RayWorker"]
+__all__ = [
+    "CANCEL_S",
+    "RayGenerators",
+    "RayTrainer",
+    "RayWeights",
+    "RayWorker",
+    "SlowGenerator",
+    "torch_trainer",
+]
 
 CANCEL_S = 5.0
 """Seconds that a worker has to confirm that it has stopped a call that may be stopped."""
@@ -125,7 +142,7 @@ class RayWorker:
                 raise error.cause from error
             raise WorkerError(
                 f"{self.name} failed in {method}: {error.cause!r}; "
-                "the worker's own traceback stands above this error"
+                "mend what that names; the worker's own traceback is this error's cause"
             ) from error
         except ray.exceptions.RayActorError as error:
             self.lost = f"died or was cut off before it answered {method}"
@@ -155,47 +172,65 @@ class RayWorker:
         ray.kill(self.actor)
 
 
-class _TrainerActor:
-    """A `TorchTrainer` with a plane client of its own, made when the first rows are read.
+class _LateReader:
+    """Connects when the first rows are read, and not earlier.
 
-    Not earlier: a restore refuses a plane that already has a client.
+    A restore refuses a plane that already has a client.
     """
 
-    def __init__(
-        self,
-        shape: PolicyShape,
-        connect: Callable[[], Awaitable[DataPlane]],
-        seed: int,
-        learning: Learning | None,
-    ) -> None:
-        torch.set_num_threads(1)
-        self._core = TorchTrainer(shape, seed=seed, learning=learning)
+    def __init__(self, connect: Callable[[], Awaitable[DataPlane]]) -> None:
         self._connect = connect
         self._plane: DataPlane | None = None
-        self._copy: TrainerState | None = None
 
-    async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
+    async def get(
+        self, keys: Sequence[str], fields: Sequence[str]
+    ) -> Mapping[str, Sequence[torch.Tensor]]:
         if self._plane is None:
             self._plane = await self._connect()
-        return await train_from_plane(self._core, self._plane, step, groups)
-
-    async def weights(self) -> RayWeights:
-        return RayWeights(ray.put(self._core.weights()))
-
-    async def copy(self) -> tuple[int, str]:
-        self._copy = self._core.capture()
-        return self._copy.facts.history
-
-    async def save(self, directory: Path) -> None:
-        copied, self._copy = require_copy(self._copy), None
-        await asyncio.to_thread(write_state, directory, copied)
-
-    async def load(self, directory: Path) -> None:
-        self._core.restore(read_state(directory))
+        return await self._plane.get(keys, fields)
 
     async def close(self) -> None:
         if self._plane is not None:
             await self._plane.close()
+
+
+class _TrainerActor:
+    """Hosts a `Trainer`, with a plane client of its own."""
+
+    def __init__(
+        self,
+        make: Callable[[RowReader], Trainer],
+        connect: Callable[[], Awaitable[DataPlane]],
+    ) -> None:
+        torch.set_num_threads(1)
+        self._rows = _LateReader(connect)
+        self._trainer = make(self._rows)
+
+    async def train(self, step: int, groups: Mapping[str, Sequence[str]]) -> StepReport:
+        return await self._trainer.train(step, groups)
+
+    async def weights(self) -> RayWeights:
+        return RayWeights(ray.put(await self._trainer.weights()))
+
+    async def copy(self) -> tuple[int, str]:
+        return await self._trainer.copy()
+
+    async def save(self, directory: Path) -> Sequence[str]:
+        return await self._trainer.save(directory)
+
+    async def load(self, directory: Path) -> None:
+        await self._trainer.load(directory)
+
+    async def close(self) -> None:
+        await self._trainer.close()
+        await self._rows.close()
+
+
+def torch_trainer(
+    rows: RowReader, *, shape: PolicyShape, seed: int, learning: Learning | None
+) -> LocalTrainer:
+    """The shipped trainer, as `RayTrainer.host` takes it."""
+    return LocalTrainer(TorchTrainer(shape, seed=seed, learning=learning), rows)
 
 
 class RayTrainer:
@@ -225,18 +260,37 @@ class RayTrainer:
         limit_s: float = 120.0,
         step_limit_s: float | None = None,
     ) -> Self:
-        """Start the actor.
+        """Start an actor with the shipped trainer.
 
         Args:
             shape: sizes of the policy.
-            connect: makes the actor's plane client, in the actor, before its first step with
-                groups; has to be picklable.
             seed: draws the first weights.
             learning: settings of objective and optimizer.
+
+        The others are those of `host`.
+        """
+        make = functools.partial(torch_trainer, shape=shape, seed=seed, learning=learning)
+        return cls.host(make, connect, limit_s=limit_s, step_limit_s=step_limit_s)
+
+    @classmethod
+    def host(
+        cls,
+        make: Callable[[RowReader], Trainer],
+        connect: Callable[[], Awaitable[DataPlane]],
+        *,
+        limit_s: float = 120.0,
+        step_limit_s: float | None = None,
+    ) -> Self:
+        """Start an actor with a trainer of one's own.
+
+        Args:
+            make: makes it, in the actor, from what it reads its rows with; has to be picklable.
+            connect: makes the actor's plane client, in the actor, when rows are first read; has
+                to be picklable.
             limit_s: limit of each call in seconds; the first one includes the actor's start.
             step_limit_s: limit of a training step; None for `limit_s`.
         """
-        actor = ray.remote(num_cpus=1)(_TrainerActor).remote(shape, connect, seed, learning)
+        actor = ray.remote(num_cpus=1)(_TrainerActor).remote(make, connect)
         return cls(
             RayWorker(
                 "trainer", actor, limit_s, step_limit_s, work_limit_name="workers.step_limit_s"
@@ -263,9 +317,9 @@ class RayTrainer:
         async with self._turn:
             return cast(tuple[int, str], await self._worker.call("copy"))
 
-    async def save(self, directory: Path) -> None:
+    async def save(self, directory: Path) -> Sequence[str]:
         """Write the copy; the directory has to be the same one for the actor's machine."""
-        await self._worker.call("save", directory)
+        return cast(Sequence[str], await self._worker.call("save", directory))
 
     async def load(self, directory: Path) -> None:
         """Take over a saved trainer; see `Trainer.load`."""
@@ -281,22 +335,37 @@ class RayTrainer:
 
 
 class _GeneratorActor:
-    """A `TorchGenerator` that can pretend to be as slow as a large one."""
+    """Hosts a `Generator`."""
 
-    def __init__(self, shape: PolicyShape, verifier: Verifier, token_delay_s: float) -> None:
+    def __init__(self, make: Callable[[], Generator]) -> None:
         torch.set_num_threads(1)
-        self._core = TorchGenerator(shape, verifier)
-        self._token_delay_s = token_delay_s
+        self._generator = make()
 
     async def generate(self, prompt: Prompt, group_size: int, seed: int) -> Rollouts:
-        rollouts = self._core.generate(prompt, group_size=group_size, seed=seed)
+        return await self._generator.generate(prompt, group_size=group_size, seed=seed)
+
+    async def load_weights(self, weights: RayWeights, version: int) -> None:
+        await self._generator.load_weights(await weights.ref, version)
+
+
+class SlowGenerator(LocalGenerator):
+    """The shipped generator, which can pretend to be as slow as a large one.
+
+    Args:
+        token_delay_s: seconds per token of the longest sibling.
+    """
+
+    def __init__(self, shape: PolicyShape, verifier: Verifier, token_delay_s: float) -> None:
+        super().__init__(TorchGenerator(shape, verifier))
+        self._token_delay_s = token_delay_s
+
+    async def generate(self, prompt: Prompt, *, group_size: int, seed: int) -> Rollouts:
+        """Sample a group and wait as long as it would have taken; see `Generator.generate`."""
+        rollouts = await super().generate(prompt, group_size=group_size, seed=seed)
         # Siblings are decoded side by side, so the longest one decides.
         longest = max(len(response) for response in rollouts.fields["response"])
         await asyncio.sleep(self._token_delay_s * longest)
         return rollouts
-
-    async def load_weights(self, weights: RayWeights, version: int) -> None:
-        self._core.load_weights(await weights.ref, version)
 
 
 class RayGenerators:
@@ -323,16 +392,35 @@ class RayGenerators:
         group_limit_s: float | None = None,
         token_delay_s: float = 0.0,
     ) -> Self:
-        """Start the actors.
+        """Start actors with the shipped generator.
 
         Args:
             shape: sizes of the policy.
             verifier: rewards the responses, in the actor; has to be picklable.
+            token_delay_s: simulated cost of decoding, in seconds per token of the longest
+                sibling; makes durations uneven, as those of large models are.
+
+        The others, and what is raised, are those of `host`.
+        """
+        make = functools.partial(SlowGenerator, shape, verifier, token_delay_s)
+        return cls.host(make, count=count, limit_s=limit_s, group_limit_s=group_limit_s)
+
+    @classmethod
+    def host(
+        cls,
+        make: Callable[[], Generator],
+        *,
+        count: int,
+        limit_s: float = 120.0,
+        group_limit_s: float | None = None,
+    ) -> Self:
+        """Start actors with a generator of one's own in each.
+
+        Args:
+            make: makes one, in its actor; has to be picklable.
             count: number of actors.
             limit_s: limit of each call in seconds; the first one includes the actor's start.
             group_limit_s: limit of the generation of a group; None for `limit_s`.
-            token_delay_s: simulated cost of decoding, in seconds per token of the longest
-                sibling; makes durations uneven, as those of large models are.
 
         Raises:
             ConfigError: `count` is below 1.
@@ -344,7 +432,7 @@ class RayGenerators:
             [
                 RayWorker(
                     f"generator-{number}",
-                    remote.remote(shape, verifier, token_delay_s),
+                    remote.remote(make),
                     limit_s,
                     group_limit_s,
                     work_limit_name="workers.group_limit_s",

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import cached_property
 
 from cutlock.errors import ConfigError
-from cutlock.records import digest_of
 from cutlock.workers.base import PolicyShape, Prompt
+from cutlock.workers.prompts import PromptList
 
 __all__ = ["ReverseTask"]
 
 
-class ReverseTask:
+class ReverseTask(PromptList):
     """A data set of distinct digit strings, and the verifier of their reversals.
 
-    Implements `PromptSet` and `Verifier`. Tokens 0 to `vocabulary - 1` are digits, token
+    It is its own `Verifier`. Tokens 0 to `vocabulary - 1` are digits, token
     `vocabulary` ends a response. Prompts have 2 to `length` digits, so the durations of
     rollouts differ from prompt to prompt. The id of a prompt spells its digits.
 
@@ -38,8 +37,8 @@ class ReverseTask:
         available = sum(vocabulary**digits for digits in range(2, length + 1))
         if not 1 <= count <= available:
             raise ConfigError(
-                f"count is {count}, but {vocabulary} digits form {available} strings of 2 to "
-                f"{length}; choose 1 to {available}, or raise length or vocabulary"
+                f"{count} prompts are wanted, but {vocabulary} digits form {available} strings of "
+                f"2 to {length}; choose 1 to {available}, or raise length or vocabulary"
             )
         rng = random.Random(seed)
         drawn: dict[str, Prompt] = {}
@@ -47,9 +46,8 @@ class ReverseTask:
             digits = tuple(rng.randrange(vocabulary) for _ in range(rng.randint(2, length)))
             prompt_id = "reverse-" + "".join(map(str, digits))
             drawn.setdefault(prompt_id, Prompt(prompt_id, digits))
-        self._by_id = drawn
-        self._prompts = tuple(drawn.values())
-        self._seed = seed
+        name = f"reverse(length={length}, vocabulary={vocabulary}, seed={seed})"
+        super().__init__(name, [*drawn.values()])
         self.shape = PolicyShape(
             tokens=vocabulary + 1,
             eos=vocabulary,
@@ -57,35 +55,6 @@ class ReverseTask:
             longest_response=2 * length,
         )
         """Sizes of a policy that can solve the task."""
-
-    @property
-    def name(self) -> str:
-        """Name for people."""
-        shape = self.shape
-        return f"reverse(length={shape.longest_prompt}, vocabulary={shape.eos}, seed={self._seed})"
-
-    @cached_property
-    def digest(self) -> str:
-        """sha256 hex over all prompts in their order."""
-        return digest_of(self._prompts)
-
-    def __len__(self) -> int:
-        """Number of prompts."""
-        return len(self._prompts)
-
-    def __getitem__(self, position: int) -> Prompt:
-        """The prompt at a position; IndexError when there is none."""
-        return self._prompts[position]
-
-    def by_id(self, prompt_id: str) -> Prompt:
-        """The prompt of that id; ConfigError when the data set has none."""
-        try:
-            return self._by_id[prompt_id]
-        except KeyError:
-            raise ConfigError(
-                f"data set {self.name} has no prompt {prompt_id!r}; "
-                "run with the data set that the id was taken from"
-            ) from None
 
     def reward(self, prompt: Prompt, response: Sequence[int]) -> float:
         """Share of right tokens, 0 to 1, over the longer of answer and response.

@@ -13,8 +13,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from cutlock.errors import BundleCorruptError, ConfigMismatchError
-from cutlock.plane.base import DataPlane, Fields
-from cutlock.workers.base import TRAINED_FIELDS, PolicyShape, StepReport
+from cutlock.plane.base import Fields
+from cutlock.workers.base import (
+    POLICY_FILES,
+    TRAINED_FIELDS,
+    PolicyShape,
+    RowReader,
+    StepReport,
+)
 from cutlock.workers.chain import extend_chain
 from cutlock.workers.policy import Policy, build_policy
 from cutlock.workers.policy_files import (
@@ -139,7 +145,7 @@ class TorchTrainer:
 
 
 async def train_from_plane(
-    core: TorchTrainer, plane: DataPlane, step: int, groups: Mapping[str, Sequence[str]]
+    core: TorchTrainer, plane: RowReader, step: int, groups: Mapping[str, Sequence[str]]
 ) -> StepReport:
     """Read the rows of the groups and train on them.
 
@@ -155,7 +161,7 @@ async def train_from_plane(
 class LocalTrainer:
     """`Trainer` in the controller's process; it reads through a plane client of the caller's."""
 
-    def __init__(self, core: TorchTrainer, plane: DataPlane) -> None:
+    def __init__(self, core: TorchTrainer, plane: RowReader) -> None:
         self._core = core
         self._plane = plane
         self._copy: TrainerState | None = None
@@ -173,10 +179,11 @@ class LocalTrainer:
         self._copy = self._core.capture()
         return self._copy.facts.history
 
-    async def save(self, directory: Path) -> None:
+    async def save(self, directory: Path) -> Sequence[str]:
         """Write the copy in a thread; see `Trainer.save`."""
         copied, self._copy = require_copy(self._copy), None
         await asyncio.to_thread(write_state, directory, copied)
+        return POLICY_FILES
 
     async def load(self, directory: Path) -> None:
         """Take over a saved trainer; see `Trainer.load`."""

@@ -264,7 +264,9 @@ def bounds_of_trace(trace: Counterexample) -> Bounds:
     """
     constants = parse_value(trace.model) if trace.model.startswith("[") else None
     if not isinstance(constants, Function):
-        raise ConformanceError(f"the model {trace.model!r} is no record of constants")
+        raise ConformanceError(
+            f"the model {trace.model!r} is no record of constants; keep the trace again"
+        )
     return Bounds.of({str(name): value for name, value in constants.items()})
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -14,11 +12,10 @@ import msgspec
 from cutlock.bond.coverage import ModelPaths
 from cutlock.bond.walks import cover, every_step, first_times, sample
 from cutlock.conformance.paths.check import PathsReport, check_paths, total
+from cutlock.conformance.paths.hosts import plane_host
 from cutlock.conformance.paths.replay import Replayers
 from cutlock.conformance.stepping.bounds import Bounds
-from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.errors import ConfigError
-from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.report.command import (
     ToolCommand,
     forget_result,
@@ -34,7 +31,7 @@ from cutlock.report.terminal import Terminal, listing
 from cutlock.tlc.check import check_model, worst_exit
 from cutlock.tlc.commands import toolchain_for
 from cutlock.tlc.graph import Graph, graph_from_json
-from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, load_manifest
+from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, complete_models, load_manifest
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import Toolchain
 from cutlock.tlc.terminal import searched
@@ -66,7 +63,7 @@ _NO_GRAPH = Graph((), (), ())
     },
     kept="no result is written; walks that were saved are whole; run it again",
 )
-@click.argument("names", metavar="[MODEL]...", nargs=-1)
+@click.argument("names", metavar="[MODEL]...", nargs=-1, shell_complete=complete_models(Mode.GRAPH))
 @click.option(
     "--class",
     "time",
@@ -77,7 +74,7 @@ _NO_GRAPH = Graph((), (), ())
 )
 @click.option(
     "--graphs",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     help="Read the graphs that `cutlock check --graphs` wrote there, and start no TLC.",
 )
 @click.option(
@@ -160,7 +157,7 @@ def paths(
             walks = cover(graph)
             watching.replay(graph)
             plan = _PLANS[compare](walks if count is None else sample(walks, count))
-            with _host(plane, bounds) as host:
+            with plane_host(plane, bounds) as host:
                 found = check_paths(
                     model.name,
                     graph,
@@ -178,19 +175,6 @@ def paths(
     _show(terminal, report)
     write_result(json_path, report)
     return report.exit_code
-
-
-@contextmanager
-def _host(plane: str, bounds: Bounds) -> Iterator[PlaneHost | None]:
-    if plane == "memory":
-        yield None
-        return
-    keep_ray_on_loopback()
-    os.environ.setdefault("TQ_LOGGING_LEVEL", "ERROR")
-    from cutlock.conformance.paths.transfer_queue import TransferQueueHost
-
-    with TransferQueueHost(len(bounds.units)) as host:
-        yield host
 
 
 class _Watching:

@@ -25,6 +25,7 @@ from cutlock.bond.replay import replay
 from cutlock.bond.subject import State
 from cutlock.conformance.faults.sections import UNDRAINED
 from cutlock.errors import ConfigError, NotEnabledError
+from cutlock.shipped import shipped
 from cutlock.tlc.config import read_config
 from cutlock.tlc.itf import Counterexample
 from cutlock.tlc.values import Function, Value, to_tla
@@ -286,7 +287,7 @@ def _crowd(setting: Setting) -> Crowd:
 BARRIER = Bond(
     name="barrier",
     alphabet=Alphabet(dict.fromkeys(_ACTIONS, ("who",))),
-    manifest=Path("model_check", "manifest.toml"),
+    manifest=shipped("model_check", "manifest.toml"),
     stepper=_crowd,
     observe=Crowd.state,
     promises={"Exclusion": _exclusion, "Balance": _balance, "NoIdlePlace": _no_idle_place},

@@ -10,7 +10,7 @@ import msgspec
 
 from cutlock.bond.following import Ending, Replayed
 from cutlock.bond.walk import StatesDifferError
-from cutlock.conformance.faults import WITHOUT_A_FAULT, Fault, fault_of, named_fault
+from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT, Fault, fault_of, named_fault
 from cutlock.conformance.free.moves import MACHINE_MOVES
 from cutlock.conformance.free.pair import bounds_of_trace, replay_trace
 from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
@@ -25,6 +25,7 @@ from cutlock.report.command import (
     manifest_option,
     write_result,
 )
+from cutlock.report.completion import beginning
 from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal
 from cutlock.tlc.itf import Counterexample, Step, from_itf
@@ -81,6 +82,7 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     "--fault",
     "fault_name",
     metavar="NAME",
+    shell_complete=beginning(lambda ctx: (_AUTO, *FAULTS)),
     help="Take this protection away first; `auto` takes the one that the trace is about.",
 )
 @click.option(
@@ -208,7 +210,10 @@ def _replay_run(
 def _fault(model: str, walk: bool, name: str | None) -> Fault | None:
     """The named fault; of a counterexample also its own, for what it assumes of the world."""
     if model in WITHOUT_A_FAULT:
-        raise ConfigError(f"{model} has no place in a stepped run: {WITHOUT_A_FAULT[model]}")
+        raise ConfigError(
+            f"{model} has no place in a stepped run: {WITHOUT_A_FAULT[model]}; "
+            f"`cutlock mutants {model}` checks it on the model"
+        )
     if name is None and walk:
         return None
     return fault_of(model) if name in (None, _AUTO) else named_fault(name)

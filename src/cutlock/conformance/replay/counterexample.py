@@ -29,7 +29,7 @@ from cutlock.errors import ConformanceError, CutlockError, DivergenceError, Noti
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.itf import Counterexample, Step
 
-__all__ = ["replay_example"]
+__all__ = ["further", "promised", "replay_example"]
 
 Promise = Callable[[Bounds, State], bool]
 
@@ -57,7 +57,7 @@ def replay_example(
         ConformanceError: the promise cannot be asked of a state, or the code has no such action.
         ToolError: the promise holds at the end of the counterexample, so it was cut short.
     """
-    promise = _promise(example.property)
+    promise = promised(example.property)
     if example.property not in {DEADLOCK, ""} and promise(bounds, example.steps[-1].state):
         raise cut_short(example)
     switch = NONE if fault is None else fault.switch(protected=protected, second_lines=second_lines)
@@ -68,7 +68,7 @@ def replay_example(
             lambda state: promise(bounds, state),
             fault=None if fault is None or protected else fault.name,
             blind=() if fault is None else tuple(fault.blind),
-            calls=_further(bounds),
+            calls=further(bounds),
             on_step=on_step,
         )
 
@@ -109,7 +109,7 @@ _TROUBLE = frozenset(
 """What may happen to a run, and what it does at its end, gets no run any further."""
 
 
-def _further(bounds: Bounds) -> Iterator[ActionCall]:
+def further(bounds: Bounds) -> Iterator[ActionCall]:
     """Whatever may get a run further."""
     for name in MOVES:
         if name not in _TROUBLE:
@@ -148,12 +148,17 @@ def _calls(name: str, bounds: Bounds) -> Iterator[ActionCall]:
 # Promises.
 
 
-def _promise(name: str) -> Promise:
+def promised(name: str) -> Promise:
+    """The promise of that name, to be asked of a state at given bounds.
+
+    Raises:
+        ConformanceError: it cannot be asked of an observed state.
+    """
     if name in {DEADLOCK, ""}:
         return lambda bounds, state: True
     if name not in INVARIANTS:
         raise ConformanceError(
-            f"the promise {name!r} is none of those that can be asked of an observed state: "
+            f"the promise {name!r} cannot be asked of an observed state; choose from "
             f"{', '.join(INVARIANTS)}"
         )
     return lambda bounds, state: INVARIANTS[name](_terms(bounds, state))

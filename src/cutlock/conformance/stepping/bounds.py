@@ -153,7 +153,8 @@ class Bounds:
         """
         if prompt not in self.groups:
             raise ConformanceError(
-                f"{prompt!r} is no prompt of {self.batches} batches of {self.size}"
+                f"{prompt!r} is no prompt of {self.batches} batches of {self.size}; replay a trace "
+                "with the bounds of its own model"
             )
         return self.groups[prompt]
 
@@ -186,7 +187,7 @@ class _Constants(msgspec.Struct, rename="pascal"):
 def _listed(name: str, constants: Mapping[str, Value]) -> tuple[Value, ...]:
     value = constants.get(name, frozenset())
     if not isinstance(value, frozenset) or not value:
-        raise ConfigError(f"{name} = {to_tla(value)}: give a set of at least one")
+        raise ConfigError(f"{name} = {to_tla(value)} is no set of at least one; give one")
     return tuple(sorted(value, key=_place))
 
 

@@ -131,11 +131,12 @@ class NotingTrainer:
             chain = extend_chain(chain, step, groups)
         return len(self.trained), chain
 
-    async def save(self, directory: Path) -> None:
+    async def save(self, directory: Path) -> Sequence[str]:
         """See `Trainer.save`."""
         for name in POLICY_FILES:
             content = self.copied if name == TRAINER_FILE else name
             (directory / name).write_text(json.dumps(content))
+        return POLICY_FILES
 
     async def load(self, directory: Path) -> None:
         """See `Trainer.load`."""

@@ -20,13 +20,14 @@ COLUMN, _WIDEST, _PAGE = 24, 38, 1000
 """Width of a step, at least and at most; few steps share the width of the page."""
 LABELS = 142
 """Width of the labels, which stay where they are while the steps scroll."""
-_TOP = 108
+_ABOVE, _PER_LETTER = 30, 5.6
+"""Height of the leaning names: of the numbers below them, and for each letter."""
 _LANE = 20
 _COUNTER = 18
 _PROMPT = 38
 _LIVE, _ROWS, _DISK = 17, 3, 11
 _GAP = 20
-_AGAIN = 10
+_AGAIN = 6
 """Columns after which the text of a long box is written again."""
 _LEAN = 62
 """Room on the right for the last leaning name."""
@@ -137,8 +138,10 @@ def draw(chapter: Chapter, lanes: Sequence[Lane], what: str, loop: int | None = 
     """
     first = chapter.steps[0].number
     column = max(COLUMN, min(_WIDEST, _PAGE // len(chapter.steps)))
-    at = {lane.key: _TOP + place * _LANE + _LANE // 2 for place, lane in enumerate(lanes)}
-    bottom = _TOP + len(lanes) * _LANE
+    longest = max(len(step.action) for step in chapter.steps)
+    top = _ABOVE + round(longest * _PER_LETTER)
+    at = {lane.key: top + place * _LANE + _LANE // 2 for place, lane in enumerate(lanes)}
+    bottom = top + len(lanes) * _LANE
     labels = [Label(at[lane.key] + 4, lane.title, lane.title, f"lane-{lane.key}") for lane in lanes]
     heads: list[Label] = []
     rows: list[Row] = []
@@ -169,7 +172,7 @@ def draw(chapter: Chapter, lanes: Sequence[Lane], what: str, loop: int | None = 
         column=column,
         width=len(steps) * column + _LEAN,
         height=y + 6,
-        lanes_top=_TOP,
+        lanes_top=top,
         lanes_bottom=bottom,
         labels=tuple(labels),
         heads=tuple(heads),

@@ -1,0 +1,530 @@
+"""A run in a loop of the caller's own: what `open_run` and `Run` do and refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cutlock import (
+    Fields,
+    LedgerRecord,
+    Prompt,
+    PromptList,
+    Run,
+    RunConfig,
+    TrainedHistory,
+    audit_run,
+    open_run,
+    parse_config,
+)
+from cutlock.alphabet import Action
+from cutlock.bundle.publication import latest
+from cutlock.controller.run_directory import RunDirectory
+from cutlock.errors import (
+    BundleNotFoundError,
+    ConfigError,
+    ConfigMismatchError,
+    DeadSectionError,
+    DropBudgetError,
+    ForeignSectionError,
+    InvariantError,
+    MisuseError,
+    PlaneTouchedError,
+    SaveError,
+    StallError,
+)
+from cutlock.events import read_log
+from cutlock.plane.memory import MemoryBootstrap, MemoryPlane
+from cutlock.samplers.ready_first import ReadyFirstSampler
+from tests.support.settle import settle
+
+PROMPTS = PromptList("twelve", [Prompt(f"p{n}", (n,)) for n in range(12)])
+
+
+def config(**changes: Any) -> RunConfig:
+    raw: dict[str, Any] = {
+        "prompts_per_step": 3,
+        "group_size": 2,
+        "sampler": {"name": "in_order", "window": 1},
+    }
+    return parse_config(raw | changes)
+
+
+class Learner:
+    """A trainer whose weights are the list of what it was trained on."""
+
+    def __init__(self) -> None:
+        self.trained: list[str] = []
+        self.history = TrainedHistory()
+        self.files: Sequence[str] = ("learner.json",)
+
+    def train(self, step: int, groups: Sequence[str]) -> None:
+        self.trained += groups
+        self.history.extend(step, groups)
+
+    async def copy(self) -> tuple[int, str]:
+        self._copy = json.dumps([self.trained, self.history.state])
+        return self.history.state
+
+    async def save(self, directory: Path) -> Sequence[str]:
+        (directory / "learner.json").write_text(self._copy)
+        return self.files
+
+    async def load(self, directory: Path) -> None:
+        self.trained, history = json.loads((directory / "learner.json").read_text())
+        self.history = TrainedHistory(*history)
+
+
+class Killed(Exception):
+    pass
+
+
+def rows(run: Run) -> Fields:
+    return {"reward": [torch.ones(1)] * run.config.group_size}
+
+
+async def finish(run: Run, record: LedgerRecord) -> None:
+    async with run.attempt(record), run.barrier.atomic_mutation("commit") as slot:
+        await run.commit(slot, record, rows(run))
+
+
+async def fail(run: Run, record: LedgerRecord) -> None:
+    with contextlib.suppress(ZeroDivisionError):
+        async with run.attempt(record):
+            raise ZeroDivisionError("no reward")
+
+
+async def dispatch(run: Run) -> None:
+    async with asyncio.TaskGroup() as rollouts:
+        async for record in run.dispatch():
+            rollouts.create_task(finish(run, record))
+
+
+async def first(run: Run, count: int = 1) -> list[LedgerRecord]:
+    """The first groups that are dispatched; nothing of them is generated."""
+    records: list[LedgerRecord] = []
+    async for record in run.dispatch():
+        records.append(record)
+        if len(records) == count:
+            break
+    return records
+
+
+async def train(run: Run, learner: Learner) -> bool:
+    """One step; False at the end."""
+    entries = await run.next_step()
+    if entries is None:
+        return False
+    learner.train(run.step, [entry.group_id for entry in entries])
+    await run.finish_step()
+    return True
+
+
+@contextlib.asynccontextmanager
+async def rolling(root: Path, learner: Learner, **changes: Any) -> AsyncIterator[Run]:
+    """A run whose rollouts go on by themselves."""
+    async with (
+        open_run(root, config(**changes), PROMPTS, learner) as run,
+        asyncio.TaskGroup() as tasks,
+    ):
+        rollouts = tasks.create_task(dispatch(run))
+        yield run
+        rollouts.cancel()
+
+
+def actions(root: Path, incarnation: int = 1) -> list[Action]:
+    return [Action(r.action) for r in read_log(RunDirectory(root).log_path(incarnation))]
+
+
+def assert_trained_once(root: Path, learner: Learner, epochs: int = 1) -> None:
+    assert Counter(learner.trained) == Counter(
+        f"p{n}@{epoch}" for n in range(12) for epoch in range(epochs)
+    )
+    found = audit_run(root)
+    assert found.ok, found.problems
+
+
+class TestStartAndResume:
+    @pytest.mark.parametrize("cut", ["narrow", "full"])
+    @pytest.mark.parametrize("sampler", ["in_order", "ready_first", "weight_fifo"])
+    async def test_a_run_that_is_killed_after_each_step_trains_every_prompt_once(
+        self, ram_path: Path, sampler: str, cut: str
+    ) -> None:
+        changes = {
+            "epochs": 2,
+            "sampler": {"name": sampler, "window": 1},
+            "checkpoint": {"cut": cut},
+        }
+        for kill in (1, 3, 4, 7, 0):
+            learner = Learner()
+            with contextlib.suppress(Killed):
+                async with rolling(ram_path, learner, **changes) as run:
+                    while await train(run, learner):
+                        if run.step % 2:
+                            await run.save()
+                        if run.step == kill:
+                            raise Killed
+        assert_trained_once(ram_path, learner, epochs=2)
+
+    async def test_a_run_that_died_before_its_first_bundle_begins_again(
+        self, ram_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Learner, "copy", _killed)
+            with pytest.raises(Killed):
+                async with rolling(ram_path, Learner()):
+                    pass
+        learner = Learner()
+        async with rolling(ram_path, learner) as run:
+            while await train(run, learner):
+                pass
+        assert_trained_once(ram_path, learner)
+
+    async def test_an_older_bundle_can_be_gone_on_from(self, ram_path: Path) -> None:
+        learner = Learner()
+        async with rolling(ram_path, learner, checkpoint={"cut": "full"}) as run:
+            while await train(run, learner):
+                await run.save()
+        learner = Learner()
+        async with open_run(
+            ram_path, config(checkpoint={"cut": "full"}), PROMPTS, learner, bundle="step_2"
+        ) as run:
+            assert run.step == 2
+            assert len(learner.trained) == 6
+
+    async def test_finished_groups_can_be_left_behind(self, ram_path: Path) -> None:
+        learner = Learner()
+        async with open_run(ram_path, config(), PROMPTS, learner) as run:
+            for record in await first(run, 5):
+                await finish(run, record)
+            assert await train(run, learner)
+        for with_rows, finished in ((False, 0), (True, 2)):
+            async with open_run(ram_path, config(), PROMPTS, Learner(), with_rows=with_rows) as run:
+                assert len(run.buffer.ready()) == finished
+                assert len(run.ledger.admitted()) == 3 - finished
+
+    async def test_a_step_budget_ends_a_start_and_a_greater_one_goes_on(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        async with open_run(ram_path, config(max_steps=1), PROMPTS, learner) as run:
+            for record in await first(run, 3):
+                await finish(run, record)
+            assert await train(run, learner)
+            assert await run.next_step() is None
+            assert run.ending == "max_steps"
+        assert latest(ram_path).name == "step_1"
+        learner = Learner()
+        async with rolling(ram_path, learner) as run:
+            while await train(run, learner):
+                pass
+            assert run.ending == "exhausted"
+        assert_trained_once(ram_path, learner)
+
+    async def test_another_data_set_is_refused(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(max_steps=0), PROMPTS, Learner()):
+            pass
+        other = PromptList("eleven", [Prompt(f"p{n}", (n,)) for n in range(11)])
+        with pytest.raises(ConfigMismatchError, match="twelve, 12 prompts"):
+            async with open_run(ram_path, config(max_steps=0), other, Learner()):
+                pass
+
+    async def test_a_bundle_that_is_not_there_is_refused_with_those_that_are(
+        self, ram_path: Path
+    ) -> None:
+        async with open_run(ram_path, config(max_steps=0), PROMPTS, Learner()):
+            pass
+        with pytest.raises(BundleNotFoundError, match="'step_7'; there are: step_0"):
+            async with open_run(ram_path, config(), PROMPTS, Learner(), bundle="step_7"):
+                pass
+
+    async def test_a_directory_with_something_else_is_refused(self, ram_path: Path) -> None:
+        (ram_path / "thesis.tex").touch()
+        with pytest.raises(ConfigError, match="is not an empty directory"):
+            async with open_run(ram_path, config(), PROMPTS, Learner()):
+                pass
+
+    async def test_a_run_is_opened_by_one_process_at_a_time(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(max_steps=0), PROMPTS, Learner()):
+            with pytest.raises(ConfigError, match="another controller runs"):
+                async with open_run(ram_path, config(max_steps=0), PROMPTS, Learner()):
+                    pass
+
+    async def test_a_store_that_is_in_use_is_refused_before_a_log_is_begun(
+        self, ram_path: Path
+    ) -> None:
+        store = MemoryBootstrap()
+
+        async def connect() -> MemoryPlane:
+            return MemoryPlane(store.store)
+
+        await connect()
+        with pytest.raises(PlaneTouchedError):
+            async with open_run(
+                ram_path, config(), PROMPTS, Learner(), store=store, connect=connect
+            ):
+                pass
+        assert not RunDirectory(ram_path).logs()
+
+    async def test_a_store_without_its_clients_is_refused(self, ram_path: Path) -> None:
+        with pytest.raises(MisuseError, match="give both"):
+            async with open_run(ram_path, config(), PROMPTS, Learner(), store=MemoryBootstrap()):
+                pass
+
+
+async def _killed(learner: Learner) -> tuple[int, str]:
+    raise Killed
+
+
+class TestRollouts:
+    async def test_a_failed_attempt_leaves_the_group_owed_and_counts(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            (record,) = await first(run)
+            await fail(run, record)
+            assert record.group_id in run.ledger
+            async with run.attempt(record) as attempt:
+                assert attempt == 1
+                async with run.barrier.atomic_mutation("commit") as slot:
+                    await run.commit(slot, record, rows(run))
+            assert record.group_id not in run.ledger
+            assert record.group_id in run.buffer
+
+    async def test_an_attempt_without_a_commit_is_refused(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            (record,) = await first(run)
+            with pytest.raises(MisuseError, match="has ended without a commit"):
+                async with run.attempt(record):
+                    pass
+
+    async def test_a_commit_outside_a_slot_is_refused(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            (record,) = await first(run)
+            async with run.barrier.atomic_mutation("commit") as slot:
+                pass
+            for stale, error in ((slot, DeadSectionError), (None, ForeignSectionError)):
+                with pytest.raises(error):
+                    async with run.attempt(record):
+                        await run.commit(stale, record, rows(run))  # type: ignore[arg-type]
+            assert await run.plane.list_keys() == []
+
+    async def test_a_group_is_replaced_by_a_spare_while_there_is_one(self, ram_path: Path) -> None:
+        changes = {"buffer": {"spare_prompts": 1}, "failures": {"drop_budget": 12}}
+        learner = Learner()
+        async with open_run(ram_path, config(**changes), PROMPTS, learner) as run:
+            dispatched = run.dispatch()
+            records = [await anext(dispatched) for _ in range(4)]
+            assert len(run.pool) == 3
+            given_up = records.pop(0)
+            await fail(run, given_up)
+            spare = await run.give_up(given_up, RuntimeError("hopeless"))
+            assert spare is not None
+            assert (spare.stamp, spare.group_id == given_up.group_id) == (0, False)
+            for record in (spare, *records[:2]):
+                await finish(run, record)
+            assert await train(run, learner)
+            assert spare.group_id in learner.trained
+            await dispatched.aclose()
+        found = audit_run(ram_path)
+        assert found.ok, found.problems
+        assert found.drop_reasons[given_up.group_id].startswith("replaced by")
+
+    async def test_without_a_spare_the_step_goes_short(self, ram_path: Path) -> None:
+        learner = Learner()
+        async with open_run(ram_path, config(failures={"drop_budget": 3}), PROMPTS, learner) as run:
+            for record in (records := await first(run, 3))[1:]:
+                await finish(run, record)
+            await fail(run, records[0])
+            assert await run.give_up(records[0], RuntimeError("hopeless")) is None
+            assert await train(run, learner)
+            assert len(learner.trained) == 2
+        found = audit_run(ram_path)
+        assert (found.ok, found.dropped) == (True, 1)
+
+    async def test_a_step_that_lost_all_its_groups_is_counted_without_training(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        changes = {"failures": {"drop_budget": 3}, "sampler": {"name": "in_order", "window": 0}}
+        async with (
+            open_run(ram_path, config(**changes), PROMPTS, learner) as run,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for record in await first(run, 3):
+                await fail(run, record)
+                await run.give_up(record, RuntimeError("hopeless"))
+            tasks.create_task(dispatch(run))
+            while await train(run, learner):
+                pass
+            assert run.step == 4
+        assert len(learner.trained) == 9
+        assert audit_run(ram_path).ok
+
+    async def test_the_drop_budget_is_kept(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            (record,) = await first(run)
+            await fail(run, record)
+            with pytest.raises(DropBudgetError, match="drop_budget = 0 is used up"):
+                await run.give_up(record, RuntimeError("hopeless"))
+            assert record.group_id in run.ledger
+
+    async def test_a_group_that_was_not_tried_is_not_given_up(self, ram_path: Path) -> None:
+        async with open_run(
+            ram_path, config(failures={"drop_budget": 1}), PROMPTS, Learner()
+        ) as run:
+            (record,) = await first(run)
+            with pytest.raises(MisuseError, match="before an attempt at it has failed"):
+                await run.give_up(record, RuntimeError("hopeless"))
+            assert record.group_id in run.ledger
+
+    async def test_a_rollout_that_becomes_too_old_ends_and_its_task_goes_on(
+        self, ram_path: Path
+    ) -> None:
+        learner, went_on = Learner(), asyncio.Event()
+
+        async def slow(run: Run, record: LedgerRecord) -> None:
+            async with run.attempt(record):
+                await asyncio.Event().wait()
+            await asyncio.sleep(0)  # a cancellation that was still due would come here
+            went_on.set()
+
+        changes = {
+            "sampler": {"name": "windowed", "window": 0},
+            "prompts_per_step": 1,
+            "buffer": {"capacity": 2},
+        }
+        async with (
+            open_run(ram_path, config(**changes), PROMPTS, learner) as run,
+            asyncio.TaskGroup() as tasks,
+        ):
+            one, two = await first(run, 2)
+            tasks.create_task(slow(run, one))
+            await finish(run, two)
+            assert await train(run, learner)
+            await went_on.wait()
+            assert one.group_id not in run.ledger
+            assert run.version.value == 1
+        assert actions(ram_path).count(Action.ABORT_STALE) == 1
+        assert audit_run(ram_path).ok
+
+    async def test_a_cancellation_from_outside_is_none_of_the_run(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            (record,) = await first(run)
+
+            async def attempt() -> None:
+                async with run.attempt(record):
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(attempt())
+            await settle(lambda: run.buffer)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert record.group_id in run.ledger
+
+
+class TestSteps:
+    async def test_a_step_is_finished_before_the_next_is_claimed(self, ram_path: Path) -> None:
+        async with rolling(ram_path, Learner()) as run:
+            await run.next_step()
+            with pytest.raises(MisuseError, match=r"call finish_step\(\)"):
+                await run.next_step()
+            await run.finish_step()
+
+    async def test_a_step_that_is_not_open_cannot_be_finished(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            with pytest.raises(MisuseError, match=r"call next_step\(\) first"):
+                await run.finish_step()
+
+    async def test_nothing_is_saved_while_a_step_is_open(self, ram_path: Path) -> None:
+        async def save_in_a_step() -> None:
+            learner = Learner()
+            async with rolling(ram_path, learner) as run:
+                await train(run, learner)
+                await run.next_step()
+                await run.save()
+
+        with pytest.raises(InvariantError, match="still owns"):
+            await save_in_a_step()
+
+    async def test_new_weights_are_handed_on_when_the_version_is_raised(
+        self, ram_path: Path
+    ) -> None:
+        learner, handed = Learner(), list[int]()
+        async with rolling(ram_path, learner) as run:
+
+            async def sync() -> None:
+                handed.append(run.version.value)
+
+            while (entries := await run.next_step()) is not None:
+                learner.train(run.step, [entry.group_id for entry in entries])
+                await run.finish_step(sync=sync)
+        assert handed == [1, 2, 3, 4]
+
+    async def test_a_step_that_can_never_be_filled_is_named(
+        self, ram_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ReadyFirstSampler, "select", lambda *arguments: [])
+
+        async def run_to_the_end() -> None:
+            changes = {"sampler": {"name": "ready_first", "window": 4}}
+            async with rolling(ram_path, Learner(), **changes) as run:
+                await run.next_step()
+
+        with pytest.raises(StallError, match="selects none of the 12"):
+            await run_to_the_end()
+
+
+class TestSaves:
+    async def test_a_file_that_the_trainer_names_and_has_not_written_fails_the_save(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        async with rolling(ram_path, learner, checkpoint={"cut": "full"}) as run:
+            await train(run, learner)
+            learner.files = ("learner.json", "optimizer.json")
+            await run.save()
+            (failed,) = run.failed_saves
+            assert "optimizer.json is missing" in failed.error
+            learner.files = ("learner.json",)
+            while await train(run, learner):
+                pass
+        assert_trained_once(ram_path, learner)
+
+    async def test_saves_that_keep_failing_end_the_run_by_name(self, ram_path: Path) -> None:
+        learner = Learner()
+
+        async def save_each_step() -> None:
+            async with rolling(ram_path, learner) as run:
+                learner.files = ("learner.json", "optimizer.json")
+                while await train(run, learner):
+                    await run.save()
+
+        with pytest.raises(SaveError, match="3 saves in a row have failed"):
+            await save_each_step()
+        assert actions(ram_path)[-1] is Action.END_RUN
+
+    async def test_the_end_of_the_block_saves_the_last_step(self, ram_path: Path) -> None:
+        learner = Learner()
+        async with rolling(ram_path, learner) as run:
+            while await train(run, learner):
+                pass
+        assert latest(ram_path).name == "step_4"
+        assert [save.step for save in run.saves] == [0, 4]
+
+    async def test_an_error_of_the_loop_comes_out_as_it_is_and_ends_the_log(
+        self, ram_path: Path
+    ) -> None:
+        with pytest.raises(Killed):
+            async with rolling(ram_path, Learner()):
+                raise Killed
+        *_, end = read_log(RunDirectory(ram_path).log_path(1))
+        assert end.args == {"reason": "Killed: "}
+        assert audit_run(ram_path).ok
