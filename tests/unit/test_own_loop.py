@@ -411,6 +411,7 @@ class TestRollouts:
             await went_on.wait()
             assert one.group_id not in run.ledger
             assert run.version.value == 1
+            assert run._state.permits.held == 0
         assert actions(ram_path).count(Action.ABORT_STALE) == 1
         assert audit_run(ram_path).ok
 
