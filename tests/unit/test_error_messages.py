@@ -10,7 +10,6 @@ PASSED_ON = {
     "configuration: {...}": "the message of msgspec, with what is expected",
     "sampler {name}: {...}": "the same",
     "{config}: [task]: {error}": "an error of the task, with its way out",
-    "{path}:{number}: {error}": "an error of the record, with its way out",
     "{path}: {error}": "an error of the trace, with its way out",
     "{path}:{number}: {error}": "an error of the record, with its way out",
     "{model}: {...}": "why the graph is not the one of the manifest",
