@@ -196,13 +196,24 @@ class TestStartAndResume:
         assert_trained_once(ram_path, learner, epochs=2)
 
     async def test_a_run_that_died_before_its_first_bundle_begins_again(
-        self, ram_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, ram_path: Path
     ) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(Learner, "copy", _killed)
-            with pytest.raises(Killed):
-                async with rolling(ram_path, Learner()):
-                    pass
+        copying = asyncio.Event()
+
+        class Slow(Learner):
+            async def copy(self) -> tuple[int, str]:
+                copying.set()
+                return await asyncio.Future()
+
+        async def start() -> None:
+            async with rolling(ram_path, Slow()):
+                pass
+
+        first_start = asyncio.create_task(start())
+        await copying.wait()
+        first_start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first_start
         learner = Learner()
         async with rolling(ram_path, learner) as run:
             while await train(run, learner):
@@ -325,10 +336,6 @@ class TestStartAndResume:
         async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
             dispatched = [record.group_id for record in await first(run, 3)]
             assert dispatched == [record.group_id for record in batch]
-
-
-async def _killed(learner: Learner) -> tuple[int, str]:
-    raise Killed
 
 
 class TestRollouts:
