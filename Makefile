@@ -10,12 +10,15 @@ SAMPLER ?= in_order
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-fast test-long bench mutation lint format clean
+.PHONY: help setup demo check test test-fast test-long bench mutation docs lint format clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
+	  "Python 3.11 or newer is needed, and %s is %d.%d; say which one to take: " \
+	  "make setup PYTHON=python3.11" % (sys.executable, v[0], v[1]))'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
@@ -47,6 +50,10 @@ bench: $(READY) ## Measure every cost beside its alternative and write docs/perf
 mutation: $(READY) ## Show that the tests notice every mutant of the code (see docs/mutation.md)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutation]'
 	$(BIN)/python -m tests.mutation
+
+docs: $(READY) ## Build the documentation into out/site, every warning an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open out/site/index.html"
 
 lint: $(READY) ## Check style, types and import contracts
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ from cutlock.plane.loopback import keep_ray_on_loopback
 # Before any group imports ray.
 keep_ray_on_loopback()
 
-GROUPS = ("buffer", "bundle", "cut", "event_log", "model", "recovery", "slots")
+GROUPS = ("buffer", "bundle", "cut", "event_log", "metrics", "model", "recovery", "slots")
 
 
 def described(group: str) -> tuple[str, str]:

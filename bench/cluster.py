@@ -36,7 +36,6 @@ __all__ = ["GROUP_SIZE", "MEGABYTE", "Cluster", "Filled", "cluster"]
 
 MEGABYTE = 1 << 20
 GROUP_SIZE = 8
-_GROUP_MEGABYTES = 8
 _PARTITION = "rollouts"
 
 
@@ -107,6 +106,7 @@ class Filled:
     Args:
         checkpoint: how its saves are made.
         trainer: writes the policy; None for the shipped one.
+        row_bytes: of each row; where that is more than there shall be, rows are smaller.
     """
 
     def __init__(
@@ -116,6 +116,8 @@ class Filled:
         megabytes: int,
         checkpoint: CheckpointConfig,
         trainer: Trainer | None = None,
+        *,
+        row_bytes: int = MEGABYTE,
     ) -> None:
         config = config_for(checkpoint)
         prompts = build_prompts(config)
@@ -130,10 +132,10 @@ class Filled:
             sleep=asyncio.sleep,
         )
         self._trainer = trainer or LocalTrainer(TorchTrainer(prompts.shape), plane)
-        runner.run(self._fill(max(1, megabytes // _GROUP_MEGABYTES), megabytes * MEGABYTE))
+        groups = max(1, megabytes * MEGABYTE // (GROUP_SIZE * row_bytes))
+        runner.run(self._fill(groups, megabytes * MEGABYTE // (groups * GROUP_SIZE)))
 
-    async def _fill(self, groups: int, size: int) -> None:
-        row_bytes = size // (groups * GROUP_SIZE)
+    async def _fill(self, groups: int, row_bytes: int) -> None:
         filled = 0
         while filled < groups:
             await self.advance_loader()
@@ -158,7 +160,7 @@ class Filled:
         """Admit the batch that was reserved last."""
         state, sampler = self.state, self.state.sampler
         assert isinstance(sampler, TransactionalAdmissionSampler)
-        async with state.barrier.mutation("admission", spans=False) as slot:
+        async with state.barrier.atomic_mutation("admission") as slot:
             given = sampler.commit_admission(slot, state.version.value)
             return state.ledger.admit(
                 slot,
@@ -172,20 +174,20 @@ class Filled:
         """Put the rows of a group and index it."""
         state = self.state
         state.buffer.reserve(record)
-        async with state.barrier.mutation("group_commit", spans=False) as slot:
+        async with state.barrier.atomic_mutation("group_commit") as slot:
             await state.buffer.commit(slot, record.group_id, fields, end_weight=state.version.value)
 
     async def evict(self, group_id: str) -> None:
         """Drop a finished group and its rows."""
         state = self.state
-        async with state.barrier.mutation("evict", spans=False) as slot:
+        async with state.barrier.atomic_mutation("evict") as slot:
             await state.buffer.evict(slot, state.version.value, [group_id])
 
     def save_by(self, checkpoint: CheckpointConfig) -> None:
         """Make later saves in another way; nothing may be under way."""
         state = self.state
         state.config = msgspec.structs.replace(state.config, checkpoint=checkpoint)
-        state.barrier = Barrier(instant=checkpoint.cut == "narrow")
+        state.barrier = Barrier(instant=checkpoint.cut_of(self.plane) == "narrow")
         parts: tuple[Any, ...] = (state.ledger, state.buffer, state.pool, state.shortfall)
         for part in (*parts, state.loader, state.sampler):
             part._barrier = state.barrier

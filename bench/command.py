@@ -7,25 +7,23 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-from rich.console import Console
-
 from bench import GROUPS, described
 from bench.harness import Measurement, Session, Size, figure
 from bench.machine import describe_machine
-from bench.results import Results, kept_results, missed, write_results
+from bench.results import BenchReport, Results, kept_results, missed, write_results
 from cutlock.errors import ConfigError
-from cutlock.report.terminal import Progress, table
+from cutlock.report.command import write_result
+from cutlock.report.progress import Progress
+from cutlock.report.terminal import Terminal, table
 
 __all__ = ["listed", "run", "select", "write_page"]
-
-_console = Console(markup=False, emoji=False, highlight=False)
-_errors = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
 def listed() -> None:
     """Print the groups."""
-    _console.print(table("Groups", ("group", "measures"), [(g, described(g)[0]) for g in GROUPS]))
+    Terminal.current().show(
+        table("Groups", ("group", "measures"), [(g, described(g)[0]) for g in GROUPS])
+    )
 
 
 def select(names: Sequence[str]) -> tuple[str, ...]:
@@ -42,29 +40,23 @@ def select(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(group for group in GROUPS if not names or group in names)
 
 
-def run(
-    names: Sequence[str], size: Size, *, json_path: Path | None, to_stdout: bool, keep: bool
-) -> int:
+def run(names: Sequence[str], size: Size, *, json_path: Path | None, keep: bool) -> int:
     """Measure groups, show the figures, and return the exit code: 1 if a goal was missed."""
+    terminal = Terminal.current()
     results = []
-    progress = Progress(_errors)
-    try:
-        for group in select(names):
+    with terminal.progress() as progress:
+        groups = select(names)
+        progress.total = len(groups)
+        for group in groups:
             results.append(_measured(group, size, progress))
+            progress.item(f"{group}: {len(results[-1].measurements)} figures")
             if keep:
                 write_results(results[-1])
-    finally:
-        progress.close()
-    data = msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n"
-    if json_path is not None:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_bytes(data)
-    if to_stdout:
-        print(data.decode(), end="")
-    else:
-        for result in results:
-            _show(result)
-    return 1 if missed(results) else 0
+    for result in results:
+        _show(terminal, result)
+    report = BenchReport(ok=not missed(results), groups=tuple(results))
+    write_result(json_path, report)
+    return 0 if report.ok else 1
 
 
 def write_page(folder: Path) -> None:
@@ -76,7 +68,7 @@ def write_page(folder: Path) -> None:
     for result in results:
         draw(result, folder / "performance")
     (folder / "performance.md").write_text(page(results))
-    _console.print(f"{folder / 'performance.md'}: {len(results)} groups", soft_wrap=True)
+    Terminal.current().show(f"{folder / 'performance.md'}: {len(results)} groups")
 
 
 def _measured(group: str, size: Size, progress: Progress) -> Results:
@@ -98,7 +90,7 @@ def _measured(group: str, size: Size, progress: Progress) -> Results:
     )
 
 
-def _show(results: Results) -> None:
+def _show(terminal: Terminal, results: Results) -> None:
     rows = [
         (
             m.title,
@@ -110,4 +102,4 @@ def _show(results: Results) -> None:
         for m in results.measurements
     ]
     columns = ("measurement", "ours", "beside", "ratio", "goal")
-    _console.print(table(f"{results.group}: {described(results.group)[0]}", columns, rows))
+    terminal.show(table(f"{results.group}: {described(results.group)[0]}", columns, rows))

@@ -1,9 +1,11 @@
 """What a save holds up, by megabytes of rows: its window, and the waits of everybody else.
 
-Real Ray and TransferQueue. While a save runs, four committers put groups of 8 small rows, and
-one pump takes batches from the loader and admits them, without a pause, and another takes away
-what was committed. Every wait is taken from the wish to enter to the end of the operation.
-Beside them stand the same operations while nothing is saved.
+Real Ray and TransferQueue. The same 128 groups are saved at every size, of larger and larger rows:
+what the window reads is the index, which grows with groups and not with bytes. While a save runs,
+four committers put groups of 8 small rows, and one pump takes batches from the loader and admits
+them, without a pause, and another takes away what was committed. Every wait is taken from the
+wish to enter to the end of the operation. Beside them stand the same operations while nothing is
+saved.
 
 `slow` is a disk of 100 MB/s, simulated: the plane waits for so long after it has written its
 rows. The storage units write in processes of their own, where a real disk cannot be slowed
@@ -60,6 +62,8 @@ WORDS = {
     "request": "the narrow cut, units write in the thread that answers",
     IDLE: "while nothing is saved",
 }
+GROUPS = 128
+"""That are saved, whatever the size: of 8 rows each, as large as that takes."""
 COMMITTERS = 4
 SLOW_BYTES_S = 100 * MEGABYTE
 _SMALL = {"response": [torch.zeros(256)] * GROUP_SIZE}
@@ -81,10 +85,33 @@ OPERATIONS = {
 
 def measure(session: Session) -> Iterator[Measurement]:
     sizes = session.pick(full=[10, 100, 500, 1000], quick=[10, 100], tiny=[1])
+    cases = [(megabytes, False) for megabytes in sizes]
+    cases.append((sizes[min(1, len(sizes) - 1)], True))
+    smallest: list[float] = []
     with cluster() as running:
-        for megabytes in sizes:
-            yield from _at(session, running, megabytes, slow=False)
-        yield from _at(session, running, sizes[min(1, len(sizes) - 1)], slow=True)
+        for megabytes, slow in cases:
+            windows: list[float] = []
+            yield from _at(session, running, megabytes, slow=slow, windows=windows)
+            if not smallest:
+                smallest = windows
+                continue
+            turns = min(len(windows), len(smallest))
+            yield compare(
+                "window_growth",
+                {"here": windows[-turns:], "smallest": smallest[-turns:]},
+                "here",
+                "smallest",
+                what=f"the exclusive window, {GROUPS} groups: {WORDS['narrow']}",
+                beside=f"the same groups at {sizes[0]} MB",
+                unit="ms",
+                scale=1e3,
+                at=_conditions(megabytes, slow),
+                goal=Goal(1.5),
+            )
+
+
+def _conditions(megabytes: int, slow: bool) -> dict[str, int | str]:
+    return {"megabytes": megabytes} | ({"disk": "slow"} if slow else {})
 
 
 class SlowPlane:
@@ -160,14 +187,20 @@ class Load:
         return result
 
 
-def _at(session: Session, running: Cluster, megabytes: int, *, slow: bool) -> Iterator[Measurement]:
+def _at(
+    session: Session, running: Cluster, megabytes: int, *, slow: bool, windows: list[float]
+) -> Iterator[Measurement]:
+    """All figures at one size; the windows of the narrow cut are left in `windows`."""
     name = f"{megabytes} MB{', slow disk' if slow else ''}"
     session.say(f"filling {name}")
     running.empty()
     planes = {mode: running.connect(snapshot) for mode, (_, snapshot) in MODES.items()}
     clients = {mode: SlowPlane(plane) if slow else plane for mode, plane in planes.items()}
     first, (checkpoint, _) = next(iter(MODES.items()))
-    filled = Filled(clients[first], running.runner, megabytes, checkpoint, IdleTrainer())
+    row_bytes = megabytes * MEGABYTE // (GROUPS * GROUP_SIZE)
+    filled = Filled(
+        clients[first], running.runner, megabytes, checkpoint, IdleTrainer(), row_bytes=row_bytes
+    )
     figures: dict[str, dict[str, list[float]]] = {}
     works: dict[str, Callable[[], Awaitable[SaveTiming | None]]] = {
         mode: partial(filled.save, running.root / mode) for mode in MODES
@@ -191,9 +224,8 @@ def _at(session: Session, running: Cluster, megabytes: int, *, slow: bool) -> It
     session.say(f"saves of {name}")
     turns = session.pick(full=7 if megabytes <= 100 else 5, quick=3, tiny=1)
     interleave({mode: partial(turn, mode) for mode in works}, turns)
-    yield from _compared(
-        figures, turns, {"megabytes": megabytes} | ({"disk": "slow"} if slow else {})
-    )
+    windows += figures["exclusive"]["narrow"][-turns:]
+    yield from _compared(figures, turns, _conditions(megabytes, slow))
     for plane in planes.values():
         running.runner.run(plane.close())
     for mode in MODES:

@@ -35,6 +35,7 @@ class NoPlane:
     """A plane that takes every row and has none."""
 
     info = PlaneInfo(kind="none", version="0", units=1)
+    splits_snapshot = True
 
     async def put(self, keys: Sequence[str], fields: Fields) -> None:
         pass

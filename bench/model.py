@@ -17,8 +17,8 @@ import msgspec
 
 from bench.harness import Measurement, Session, compare, interleave
 from cutlock.audit import audit_run
+from cutlock.bond.walks import Planned, cover, first_times, sample
 from cutlock.conformance.paths.check import check_paths
-from cutlock.conformance.paths.cover import Planned, cover, first_times, sample
 from cutlock.conformance.paths.replay import Replayers
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.planes import PlaneHost

@@ -11,7 +11,7 @@ from bench.harness import Measurement, Size
 from bench.machine import Machine
 from cutlock.report.command import write_json
 
-__all__ = ["KEPT", "Results", "kept_results", "missed", "write_results"]
+__all__ = ["KEPT", "BenchReport", "Results", "kept_results", "missed", "write_results"]
 
 KEPT = Path(__file__).parent / "results"
 """One file per group; the page is made from them."""
@@ -27,6 +27,14 @@ class Results(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     machine: Machine
     seconds: float
     measurements: tuple[Measurement, ...]
+
+
+class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call of `cutlock bench` has measured."""
+
+    ok: bool
+    """Every goal is reached."""
+    groups: tuple[Results, ...]
 
 
 def write_results(results: Results, folder: Path = KEPT) -> None:

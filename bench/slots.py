@@ -61,7 +61,7 @@ async def uncontended_steps(barrier: Barrier, count: int) -> float:
     """Slots that are not counted, under instant cuts."""
     begin = time.perf_counter()
     for _ in range(count):
-        async with barrier.mutation("bench", spans=False):
+        async with barrier.atomic_mutation("bench"):
             pass
     return (time.perf_counter() - begin) / count
 

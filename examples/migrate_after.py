@@ -62,7 +62,7 @@ class Trainer:
 async def roll_out(run: cutlock.Run, record: cutlock.LedgerRecord) -> None:
     async with run.attempt(record):
         await turns(5)  # generate
-        async with run.barrier.mutation("commit", spans=False) as slot:
+        async with run.barrier.atomic_mutation("commit") as slot:
             await run.commit(slot, record, {"reward": [torch.ones(1)]})
 
 

@@ -94,6 +94,11 @@ class DictPlane:
     def info(self) -> PlaneInfo:
         return self._store.info
 
+    @property
+    def splits_snapshot(self) -> bool:
+        """Rows may come and go between the two halves of a snapshot, so a cut may be narrow."""
+        return True
+
     async def put(self, keys: Sequence[str], fields: Fields) -> None:
         checks.check_put(keys, fields)
         copies = {name: [row.detach().clone() for row in rows] for name, rows in fields.items()}

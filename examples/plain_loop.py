@@ -81,7 +81,7 @@ async def roll_out(run: cutlock.Run, trainer: Trainer, record: cutlock.LedgerRec
     async with run.attempt(record):
         rows = await generate(trainer, record)  # outside every slot: a save must not wait for it
         # The group goes from the ledger to the buffer: an owner changes, so this is in a slot.
-        async with run.barrier.mutation("commit", spans=False) as slot:
+        async with run.barrier.atomic_mutation("commit") as slot:
             await run.commit(slot, record, rows)
 
 

@@ -15,6 +15,7 @@ VARIABLES
     shelf,          \* bundles that a later start resumes from although they are not the newest
     undone,         \* groups whose commit was rolled back and whose failure is still to be told
     unseen,         \* groups launched after the last look for stale ones of a weight sync
+    cut,            \* how the start makes its cuts, "narrow" or "full"
     over            \* the start has ended
 
 \* For the configuration to put in place of `Prompts`.
@@ -30,7 +31,11 @@ FirstFreshest(C, n) ==
 \* and not of its parts.
 WholePut == FALSE
 
-AcceptInit == Init /\ shelf = {} /\ undone = {} /\ unseen = {} /\ over = FALSE
+\* For the configuration to put in place of `NarrowCut`: as the start says of itself.
+NarrowNow == cut = "narrow"
+
+AcceptInit ==
+    Init /\ shelf = {} /\ undone = {} /\ unseen = {} /\ cut = "full" /\ over = FALSE
 
 \* Position within the epoch, in batches.
 InEpoch(n) == n % PerEpoch
@@ -128,7 +133,7 @@ Saving(e) ==
     \/ e.name = "FailSave" /\ e.step = saved /\ PruneBundles
 
 Starting(e) ==
-    \/ e.name = "BeginRun" /\ BeginRun
+    \/ e.name = "BeginRun" /\ e.cut \in {"narrow", "full"} /\ BeginRun
     \/ e.name = "VerifyBundle" /\ e.step = disk.version /\ VerifyBundle
     \/ e.name = "LoadPlane" /\ e.rows = GroupSize * Cardinality(disk.index) /\ LoadPlane
     \/ e.name = "ConnectPlane" /\ ConnectPlane
@@ -170,6 +175,7 @@ Step(e) ==
     /\ over => e.name = "Crash"
     /\ Rollouts(e) \/ Training(e) \/ Saving(e) \/ Starting(e)
     /\ over' = (e.name = "EndRun")
+    /\ cut' = IF e.name = "BeginRun" THEN e.cut ELSE cut
     /\ undone' = CASE e.name = "RollbackGroup" -> undone \cup {e.group}
                    [] e.name = "FailGroup" -> undone \ {e.group}
                    [] e.name = "Crash" -> {}

@@ -201,8 +201,11 @@ StaleFirst ==
 \* Places of the buffer; a resume may come with another capacity.
 Places == Capacity
 
+\* How cuts are made; a resume may come with the other way.
+NarrowCut == Narrow
+
 \* A put reaches the units one by one.
-PutIsTorn == Narrow
+PutIsTorn == NarrowCut
 
 \* A unit writes its rows at one point in time: what its file may hold.
 UnitFiles(u) == {{r \in rows : r[2] = u}}
@@ -222,13 +225,13 @@ OthersUsePlane == FALSE
 Spanning == {"loader_advance"}
 
 \* A slot of this kind may be entered.
-SlotOpen(kind) == door = "open" \/ (Narrow /\ kind \notin Spanning)
+SlotOpen(kind) == door = "open" \/ (NarrowCut /\ kind \notin Spanning)
 
 \* The slots that are held across an await.
 SlotHeld == Holders # {} \/ raising
 
 \* The cut waits for them; a cut of one step only for those whose effects span an await.
-MayOpen == IF Narrow THEN ~raising ELSE ~SlotHeld
+MayOpen == IF NarrowCut THEN ~raising ELSE ~SlotHeld
 
 \* The door closes when a cut is requested.
 DoorOnRequest == "closing"
@@ -695,7 +698,7 @@ RequestCut ==
 \* Full window: the last slot has ended, the window begins.
 OpenCut ==
     /\ up = "running"
-    /\ ~Narrow
+    /\ ~NarrowCut
     /\ sv = "requested"
     /\ MayOpen
     /\ sv' = "cursor"
@@ -742,7 +745,7 @@ Now(what, v) == IF Early(what) THEN cap[what] ELSE Set(v)
 \* Narrow cut: all that is in memory, in one step; the door opens in it.
 TakeCut ==
     /\ up = "running"
-    /\ Narrow
+    /\ NarrowCut
     /\ sv = "requested"
     /\ MayOpen
     /\ cap' = [cap EXCEPT !.cursor = Now("cursor", cursor),
@@ -768,7 +771,7 @@ CopyPolicy ==
 \* The rows are those of the index; under the narrow cut a put may be under way as well.
 InventoryHolds ==
     /\ RowsOf(cap.index.v) \subseteq rows
-    /\ Narrow \/ rows = RowsOf(cap.index.v)
+    /\ NarrowCut \/ rows = RowsOf(cap.index.v)
 
 \* The plane writes its key map, and in the full window its rows as well, inside the window.
 SavePlane ==
@@ -776,10 +779,10 @@ SavePlane ==
     /\ sv = "plane"
     /\ InventoryHolds
     /\ \E K \in KeyMaps :
-        cap' = IF Narrow
+        cap' = IF NarrowCut
                THEN [cap EXCEPT !.keys = K]
                ELSE [cap EXCEPT !.keys = K, !.rows = rows, !.derived = derived, !.files = Units]
-    /\ sv' = IF Narrow THEN "files" ELSE "close"
+    /\ sv' = IF NarrowCut THEN "files" ELSE "close"
     /\ UNCHANGED <<up, rollout, buffer, train, door, disk, saved, ghosts>>
 
 \* The window ends.
@@ -793,7 +796,7 @@ CloseCut ==
 \* Narrow cut: one unit writes its rows, as they are by now.
 SaveUnit(u) ==
     /\ up = "running"
-    /\ Narrow
+    /\ NarrowCut
     /\ UnitsMaySave
     /\ u \notin cap.files
     /\ \E S \in UnitFiles(u) :
@@ -854,7 +857,7 @@ PruneBundles ==
     /\ up = "running"
     /\ sv = "published"
     /\ sv' = "none"
-    /\ tp' = IF Narrow THEN tp ELSE "idle"
+    /\ tp' = IF NarrowCut THEN tp ELSE "idle"
     /\ UNCHANGED <<up, rollout, buffer, version, short, computed, door, cap, disk, saved, ghosts>>
 
 \* The save fails: the door opens, nothing is pinned any more, the last bundle stays, the run

@@ -67,7 +67,7 @@ DiskEpoch == disk.epoch = EpochOf(disk.pos)
 DiskRows ==
     /\ RowsOf(disk.index) \subseteq disk.rows
     /\ disk.index \subseteq disk.keys
-    /\ Narrow \/ disk.rows = RowsOf(disk.index)
+    /\ NarrowCut \/ disk.rows = RowsOf(disk.index)
 
 \* P4, live between slots, and at the inventory check of the save.
 LiveRows ==

@@ -4,4 +4,10 @@ EXTENDS Invariants, TLC
 
 \* The members of a batch are alike; one permutation for all batches.
 MemberSymmetry == Permutations(Member)
+
+\* For the configuration to put in place of `NarrowCut`: a resume cuts in the other way.
+CutChanged == IF crashes = 0 THEN Narrow ELSE ~Narrow
+
+\* Whether a bundle may hold further rows depends on who has saved it.
+SavedRows == sv = "published" => DiskRows
 =============================================================================

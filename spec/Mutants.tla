@@ -37,7 +37,7 @@ SlotEndsBeforePut == {"put"}
 
 (* Ownership. *)
 
-\* The seeds' own text: the ledger record goes at some later moment, outside every slot.
+\* The ledger record goes at some later moment, outside every slot.
 AfterCommitLate == "late"
 ForgetLate ==
     \E p \in Prompts :
@@ -66,7 +66,7 @@ FewerPlaces == IF crashes > 0 THEN Size ELSE Capacity
 
 NoEmptyStep == FALSE
 
-\* The digest of the seeds binds index and ledger alone; some files are of the save before.
+\* A digest that binds index and ledger alone; some files are of the save before.
 IndexAndLedgerBound == disk.of["index"] = disk.of["ledger"]
 OfTheSaveBefore == {"cursor", "loader", "pool"}
 Mixed ==

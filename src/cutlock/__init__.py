@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from cutlock.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from cutlock.audit import Audit as Audit

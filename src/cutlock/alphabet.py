@@ -10,7 +10,12 @@ from __future__ import annotations
 import enum
 import re
 
-__all__ = ["ARGUMENTS", "Action"]
+__all__ = ["ARGUMENTS", "Action", "snake"]
+
+
+def snake(name: str) -> str:
+    """The name of an action in Python: `commit_admission` for `CommitAdmission`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 class Action(enum.StrEnum):
@@ -83,12 +88,24 @@ class Action(enum.StrEnum):
     @property
     def snake(self) -> str:
         """The action's name in Python, e.g. `commit_admission`."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "_", self.value).lower()
+        return snake(self.value)
 
 
 ARGUMENTS: dict[Action, tuple[str, ...]] = {
     Action.CRASH: (),
-    Action.BEGIN_RUN: ("incarnation", "sampler", "prompts_per_step", "group_size", "epochs"),
+    Action.BEGIN_RUN: (
+        "incarnation",
+        "sampler",
+        "window",
+        "prompts_per_step",
+        "group_size",
+        "epochs",
+        "max_steps",
+        "capacity",
+        "spare_prompts",
+        "units",
+        "cut",
+    ),
     Action.START_PUMPS: ("step", "version"),
     Action.END_RUN: ("reason",),
     Action.RESERVE_BATCH: ("admission", "epoch", "position", "groups"),

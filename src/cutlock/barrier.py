@@ -86,6 +86,8 @@ class BarrierStatistics:
         self._kinds: dict[str, KindStatistics] = {}
         self.cuts: list[CutTiming] = []
         """One per cut that was entered, in order."""
+        self.on_wait: Callable[[str, float], object] = lambda kind, seconds: None
+        """Told of each slot that has waited and entered: its kind, and how long. Must not raise."""
 
     @property
     def slots(self) -> dict[str, KindStatistics]:
@@ -232,6 +234,7 @@ class Slot(_Section):
         statistics.waited += 1
         statistics.waited_sum += waited
         statistics.waited_max = max(statistics.waited_max, waited)
+        barrier.statistics.on_wait(self.kind, waited)
 
     async def _leave_after_effects(self, exc: BaseException | None) -> None:
         cancelled = await self._end_effects()
@@ -318,7 +321,7 @@ class Barrier:
     """
 
     # What every slot touches is not in the dictionary: it is cheaper to get at.
-    __slots__ = ("__dict__", "_guarded", "_held", "_slots", "_spanning", "_stepping")
+    __slots__ = ("__dict__", "_atomic", "_guarded", "_held", "_slots", "_spanning")
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, *, instant: bool = False
@@ -333,7 +336,7 @@ class Barrier:
         self._queue: OrderedDict[Slot | Cut, asyncio.Future[None]] = OrderedDict()
         self._cut_watchers: list[asyncio.Future[None]] = []
         self._spanning: dict[str, _Kind] = {}
-        self._stepping: dict[str, _Kind] = {}
+        self._atomic: dict[str, _Kind] = {}
         self.statistics = BarrierStatistics()
         # The last section of the current task, or else of the task that it was spawned from: a
         # child inherits it by context, which is how its re-entry is noticed. To set a variable
@@ -341,27 +344,36 @@ class Barrier:
         # dead. Each barrier has its own, so that there is none but the last to be remembered.
         self._held: ContextVar[_Section | None] = ContextVar(__name__, default=None)
 
-    def mutation(self, kind: str, spans: bool = True) -> Slot:
+    # `Slot` has no `__init__`: the call of one costs an eighth of the whole slot.
+
+    def mutation(self, kind: str) -> Slot:
         """A slot, to be entered with `async with`.
 
         Args:
             kind: groups the statistics.
-            spans: False if all effects on what a cut reads are one synchronous step.
         """
-        # `Slot` has no `__init__`: the call of one costs an eighth of the whole slot.
         slot = Slot()
         try:
-            slot._kind = (self._spanning if spans else self._stepping)[kind]
+            slot._kind = self._spanning[kind]
         except KeyError:
-            slot._kind = self._new_kind(kind, spans)
+            slot._kind = self._spanning[kind] = _Kind(self, kind, counted=True)
         slot._state = "new"
         slot._effects = None
         return slot
 
-    def _new_kind(self, name: str, spans: bool) -> _Kind:
-        kind = _Kind(self, name, counted=spans or not self.instant)
-        (self._spanning if spans else self._stepping)[name] = kind
-        return kind
+    def atomic_mutation(self, kind: str) -> Slot:
+        """A slot for a mutation whose effects on what a cut reads are one synchronous step.
+
+        It is as `mutation`, but that an instant cut does not wait for it, nor it for the cut.
+        """
+        slot = Slot()
+        try:
+            slot._kind = self._atomic[kind]
+        except KeyError:
+            slot._kind = self._atomic[kind] = _Kind(self, kind, counted=not self.instant)
+        slot._state = "new"
+        slot._effects = None
+        return slot
 
     def checkpoint(self) -> Cut:
         """A cut, to be entered with `async with`."""

@@ -13,37 +13,52 @@ from typing import Any
 import click
 
 from cutlock.errors import ConfigError
-from cutlock.report.command import ToolCommand
+from cutlock.report.command import ToolCommand, json_option, quiet_option
+from cutlock.report.completion import beginning
+from cutlock.report.exits import ExitCode
 
 __all__ = ["bench"]
 
 _ROOT = Path(__file__).parents[2]
-_STDOUT = "-"
-
-_EXIT_CODES = """\b
-Exit codes:
-  0  measured, and every goal is reached
-  1  a goal is missed, or a measurement failed
-  2  wrong usage, or no clone of the repository
-  3  Java or TLC is missing (group model)
-  4  a specification or the checker itself failed (group model)
-  5  out of time (group model)
-"""
 
 
-@click.command(cls=ToolCommand, epilog=_EXIT_CODES, short_help="Measure costs beside alternatives.")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+class _Bench(ToolCommand):
+    @property
+    def result(self) -> type | None:
+        """It is beside the package, as what measures is."""
+        found: type = _module("bench.results").BenchReport
+        return found
+
+
+@click.command(
+    cls=_Bench,
+    examples=(
+        "cutlock bench --list",
+        "cutlock bench buffer event_log --json -",
+        "cutlock bench --keep --page docs",
+    ),
+    exits={
+        ExitCode.OK: "measured, and every goal is reached",
+        ExitCode.FAILED: "a goal is missed, or a measurement failed",
+        ExitCode.USAGE: "wrong usage, or no clone of the repository",
+        ExitCode.TOOL_MISSING: "Java or TLC is missing (group model)",
+        ExitCode.TOOL_FAILED: "a specification or the checker itself failed (group model)",
+        ExitCode.OUT_OF_TIME: "out of time (group model)",
+        ExitCode.INTERRUPTED: "interrupted; results of whole groups are kept with --keep",
+    },
+    kept="no result is written; with --keep, those of whole groups are",
+)
+@click.argument(
+    "names",
+    metavar="[NAME]...",
+    nargs=-1,
+    shell_complete=beginning(lambda ctx: _module("bench").GROUPS),
+)
 @click.option("--list", "list_only", is_flag=True, help="Say which groups there are, and stop.")
 @click.option("--quick", is_flag=True, help="Fewer repetitions, and no large sizes.")
 @click.option("--tiny", is_flag=True, help="Only see that everything runs; the figures are noise.")
-@click.option(
-    "--json",
-    "json_to",
-    is_flag=False,
-    flag_value=_STDOUT,
-    metavar="[FILE]",
-    help="Write the result as JSON to this file, or to stdout without one.",
-)
+@quiet_option
+@json_option
 @click.option("--keep", is_flag=True, help="Keep the results in bench/results/ for the page.")
 @click.option(
     "--page",
@@ -56,47 +71,30 @@ def bench(
     list_only: bool,
     quick: bool,
     tiny: bool,
-    json_to: str | None,
+    json_path: Path | None,
     keep: bool,
     page: Path | None,
-) -> None:
+) -> int:
     """Measure the groups with the given NAMEs, or all, each figure beside its alternative.
 
     Candidates take turns within one run; a ratio is the median over the turns, with quartiles.
-
-    \b
-    Examples:
-      cutlock bench --list
-      cutlock bench buffer event_log --json
-      cutlock bench --keep --page docs
     """
-    command = _command()
+    command = _module("bench.command")
     command.select(names)
-    if json_to is not None and json_to in command.select(()):
-        raise ConfigError(
-            f"--json {json_to} would write into a file called {json_to}; put --json behind the "
-            "names, or give it a file"
-        )
     if list_only:
         command.listed()
-        return
+        return ExitCode.OK
     code = 0
     if names or keep or page is None:
         size = "tiny" if tiny else "quick" if quick else "full"
-        code = command.run(
-            names,
-            command.Size(size),
-            json_path=None if json_to in {None, _STDOUT} else Path(str(json_to)),
-            to_stdout=json_to == _STDOUT,
-            keep=keep,
-        )
+        code = command.run(names, command.Size(size), json_path=json_path, keep=keep)
     if page is not None:
         command.write_page(page)
-    sys.exit(code)
+    return code
 
 
-def _command() -> Any:
-    """The module of the clone that does the work.
+def _module(name: str) -> Any:
+    """A module of the clone that does the work.
 
     Raises:
         ConfigError: this is an installed package, without the repository around it.
@@ -109,4 +107,4 @@ def _command() -> Any:
         )
     if str(_ROOT) not in sys.path:
         sys.path.insert(0, str(_ROOT))
-    return importlib.import_module("bench.command")
+    return importlib.import_module(name)

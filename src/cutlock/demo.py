@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,7 @@ from cutlock.controller.metrics import read_metrics
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import ConfigError, CutlockError
 from cutlock.events import read_log
+from cutlock.report.progress import Progress
 
 __all__ = ["DEMO_CONFIG", "DEMO_KILLS", "DemoReport", "Start", "run_demo"]
 
@@ -55,7 +56,7 @@ def run_demo(
     config: RunConfig,
     sampler: str,
     out: Path,
-    show: Callable[[str, str], None],
+    progress: Progress,
     kills: Sequence[str] = DEMO_KILLS,
 ) -> DemoReport:
     """Run, kill, resume, audit.
@@ -63,7 +64,7 @@ def run_demo(
     Args:
         sampler: name of the sampler to run with.
         out: new directory of the run.
-        show: told what goes on.
+        progress: each start is an item of it.
 
     Raises:
         CutlockError: a start did not end as it should have.
@@ -85,11 +86,13 @@ def run_demo(
         )
         command += ["--json", str(out / f"start-{number}.json")]
         command += ["--kill-at", kill] if kill else []
-        show(f"{sampler}, start {number} of {len(kills) + 1}", f"SIGKILL at {kill}" if kill else "")
+        stage = f"{sampler}, start {number} of {len(kills) + 1}"
+        progress.show(stage, f"{command[0]}{f', SIGKILL at {kill}' if kill else ''}")
         output = out / f"start-{number}.log"
         starts.append(_start(command, kill, output))
         if kill:
             _require_killed(directory, number, kill, output)
+        progress.item(f"{stage}: {starts[-1].ended}")
     return DemoReport(sampler, tuple(starts), *_rewards(directory), audit_run(directory))
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "MisuseError",
     "NoWorkerError",
     "NotEnabledError",
+    "NoticedError",
     "PlaneError",
     "PlaneLostError",
     "PlaneTimeoutError",
@@ -193,3 +194,7 @@ class NotEnabledError(ConformanceError):
 
 class DivergenceError(ConformanceError):
     """Specification and code have done the same action and do not agree about what came of it."""
+
+
+class NoticedError(DivergenceError):
+    """A check of the code has raised in the middle of a trace, so that nothing comes after it."""

@@ -26,6 +26,8 @@ from cutlock.errors import AuditError, MisuseError
 
 __all__ = ["EventLog", "Events", "MemoryLog", "Record", "read_log"]
 
+_WAY_OUT = "put the log back that the run has written"
+
 _ARGUMENT_SETS = {action: frozenset(names) for action, names in ARGUMENTS.items()}
 
 
@@ -203,19 +205,22 @@ def read_log(path: Path) -> Iterator[Record]:
             try:
                 record = decoder.decode(line)
             except msgspec.DecodeError as error:
-                raise AuditError(f"{where}: not an event record: {error}") from error
+                raise AuditError(f"{where}: not an event record: {error}; {_WAY_OUT}") from error
             if record.seq != number:
                 raise AuditError(
                     f"{where}: record {record.seq} where {number} was due; "
-                    "a line of the log was lost, repeated or moved"
+                    f"a line of the log was lost, repeated or moved, {_WAY_OUT}"
                 )
             try:
                 names = _ARGUMENT_SETS[Action(record.action)]
             except ValueError as error:
-                raise AuditError(f"{where}: unknown action {record.action!r}") from error
+                raise AuditError(
+                    f"{where}: unknown action {record.action!r}; {_WAY_OUT}, or read it with the "
+                    "version of cutlock that wrote it"
+                ) from error
             if record.args.keys() != names:
                 raise AuditError(
                     f"{where}: {record.action} has the arguments {sorted(record.args)}, "
-                    f"not {sorted(names)}"
+                    f"not {sorted(names)}; {_WAY_OUT}"
                 )
             yield record

@@ -9,22 +9,24 @@ import click
 
 from cutlock.errors import ConfigError
 from cutlock.report.command import ToolCommand
+from cutlock.report.exits import ExitCode
 from cutlock.shipped import shipped
 
 __all__ = ["example"]
 
 
-@click.command(cls=ToolCommand, short_help="Print an example to start from.")
+@click.command(
+    cls=ToolCommand,
+    examples=(
+        "cutlock example",
+        "cutlock example run.toml > run.toml",
+        "cutlock example plain_loop.py > plain_loop.py",
+    ),
+    exits={ExitCode.OK: "printed", ExitCode.USAGE: "no such example"},
+)
 @click.argument("name", required=False)
 def example(name: str | None) -> None:
-    """Print the example NAME; without one, say which there are.
-
-    \b
-    Examples:
-      cutlock example
-      cutlock example run.toml > run.toml
-      cutlock example plain_loop.py > plain_loop.py
-    """
+    """Print the example NAME; without one, say which there are."""
     found = {path.name: path for path in _examples()}
     if name is None:
         width = max(map(len, found))

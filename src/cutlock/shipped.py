@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["named_file", "shipped"]
+__all__ = ["named_file", "names", "shipped"]
 
 _PACKAGE = Path(__file__).parent
 _INSTALLED = _PACKAGE / "_shipped"
@@ -33,5 +33,16 @@ def named_file(name: str, folders: Sequence[str], suffix: str = "") -> Path | No
     """
     if Path(name).name != name:
         return None
-    places = [shipped(folder, f"{name.removesuffix(suffix)}{suffix}") for folder in folders]
+    wanted = f"{name.removesuffix(suffix)}{suffix}", name
+    places = [shipped(folder, each) for folder in folders for each in wanted]
     return next((place for place in places if place.exists()), None)
+
+
+def names(folders: Sequence[str], suffix: str = "") -> list[str]:
+    """What `named_file` finds in these folders, by its shortest name, in alphabetical order."""
+    found = (path for folder in folders for path in shipped(folder).iterdir())
+    return sorted(
+        path.name.removesuffix(suffix)
+        for path in found
+        if path.is_dir() or (suffix and path.name.endswith(suffix))
+    )

@@ -28,6 +28,7 @@ from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore
 from cutlock.workers.base import POLICY_FILES, WEIGHTS_FILE
 from cutlock.workers.torch_trainer import LocalTrainer
 from tests.support.bundles import fill, sample_cut, sample_info, save
+from tests.support.commands import told
 from tests.support.local_runs import Camera, Run, in_one_thread, killed, tiny_config
 from tests.support.loop import WakingClock
 from tests.support.lossy_disk import LossyDisk, PowerLoss
@@ -226,7 +227,7 @@ class TestHalfWrittenLastCheckpoint:
         in_one_thread(shipped())
         half = camera.kills[0].run
         result = resumed_by_command(half.root)
-        assert result.stderr == (
+        assert told(result) == (
             "warning: passing over tmp_step_25 (unpublished: a save that has not published)\n"
         )
         assert "verifying: step_20" in result.stdout
@@ -497,7 +498,7 @@ class TestSaveThatFailsInTheBackground:
         in_one_thread(shipped())
         with self.slow_storage(monkeypatch, 2):
             result = resumed_by_command(camera.kills[0].run.root)
-        assert result.stderr == (
+        assert told(result) == (
             f"warning: the save of step 2 failed: {WEIGHTS_FILE} took too long\n"
         )
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from cutlock import cli
 from cutlock.alphabet import Action
 from cutlock.bundle.publication import latest
+from cutlock.commands import run as commands
 from cutlock.controller.config import RunConfig
 from cutlock.errors import (
     DropBudgetError,
@@ -214,7 +215,7 @@ class TestTargetReached:
         run = self.ended(ram_path, target)
         before = sorted(path.name for path in run.root.rglob("*"))
         for start in ("_run", "_run_here", "_run_on_ray", "build_local"):
-            monkeypatch.setattr(cli, start, None)
+            monkeypatch.setattr(commands, start, None)
         result = CliRunner().invoke(
             cli.main, ["resume", str(run.root), "--json", str(ram_path / "report.json")]
         )

@@ -17,13 +17,14 @@ from click.testing import CliRunner
 
 import cutlock
 from cutlock.alphabet import Action
+from cutlock.bond.following import DEADLOCK
 from cutlock.cli import main
 from cutlock.conformance.free import pair as free_pair
 from cutlock.conformance.free.moves import MACHINE_MOVES
 from cutlock.conformance.free.pair import Pair, replay_trace
 from cutlock.conformance.reference.model import Reference
 from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
-from cutlock.conformance.replay.counterexample import DEADLOCK, _promise, replay_example
+from cutlock.conformance.replay.counterexample import promised, replay_example
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, ConformanceError, DivergenceError, ToolError
@@ -66,7 +67,7 @@ class TestTraceCutShort:
 
     @pytest.mark.tlc
     @pytest.mark.parametrize("limit", [2, 3])
-    def test_fb_93_a_trace_that_is_read_from_tlc_ends_with_the_state_that_breaks_the_promise(
+    def test_fb_93_a_trace_that_is_read_from_tlc_ends_with_the_state_that_breaks_thepromised(
         self, toolchain: Toolchain, tmp_path: Path, limit: int
     ) -> None:
         config = tmp_path / "some.cfg"
@@ -105,7 +106,7 @@ class TestTraceCutShort:
         with pytest.raises(ToolError, match=f"do not break {example.property}"):
             replay_barrier_example(short, config_of(mutant))
 
-    def test_fb_93_the_last_state_of_every_kept_counterexample_breaks_its_promise(self) -> None:
+    def test_fb_93_the_last_state_of_every_kept_counterexample_breaks_itspromised(self) -> None:
         """A deadlock cannot be seen in a state; those are replayed with their faults."""
         looked_at = 0
         for path in sorted((ROOT / "traces" / "counterexamples").glob("*.itf.json")):
@@ -114,7 +115,7 @@ class TestTraceCutShort:
                 continue
             if example.model == "story_cursor_early":
                 continue  # its promise is about two states
-            bounds, promise = bounds_of(example.model), _promise(example.property)
+            bounds, promise = bounds_of(example.model), promised(example.property)
             before, last = (promise(bounds, step.state) for step in example.steps[-2:])
             assert (before, last) == (True, False), path.name
             looked_at += 1

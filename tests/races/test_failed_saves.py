@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import SafetensorError
 
 from cutlock.alphabet import Action
 from cutlock.bundle.files import REAL
@@ -312,6 +314,32 @@ async def test_a_trainer_or_store_that_cancels_its_own_call_fails_the_save_and_n
         run.cut.release()
         failed = await run.logged(Action.FAIL_SAVE, step=2)
     assert "cancelled its own call" in str(failed.args["error"])
+    await run.finish()
+    rig.check_end(run)
+    assert [bundle.manifest.step for bundle in scan(rig.directory.root).bundles] == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize("cut", ["full", "narrow"])
+@pytest.mark.parametrize("call", ["copy", "save"])
+async def test_whatever_a_trainer_raises_in_a_save_fails_the_save_and_not_the_run(
+    memory_rig: Rig, monkeypatch: pytest.MonkeyPatch, cut: str, call: str
+) -> None:
+    rig = memory_rig
+    rig.configure(checkpoint={**EVERY_STEP, "cut": cut})
+    run = await rig.run_to(2)
+
+    async def refuse(*arguments: object) -> None:
+        raise SafetensorError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.trainer, call, refuse)
+        run.cut.release()
+        failed = await run.logged(Action.FAIL_SAVE, step=2)
+    assert re.match(
+        r"the trainer failed in (copying|writing) the policy: "
+        r"SafetensorError\('No space left on device'\); ",
+        str(failed.args["error"]),
+    )
     await run.finish()
     rig.check_end(run)
     assert [bundle.manifest.step for bundle in scan(rig.directory.root).bundles] == [0, 1, 3, 4]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +265,38 @@ async def test_a_run_that_is_cancelled_while_a_narrow_save_stands_anywhere_is_re
     assert not [task for task in tasks if task.get_name().startswith("save of step")]
     await rig_resumes(rig)
     assert groups_of(rig.incarnations[-1].log.records, Action.TRAIN_STEP)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_clears_that_fail_after_a_failed_save_are_made_up_by_a_later_one_and_told(
+    memory_rig: Rig, failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = memory_rig
+    run, stands = await saving(rig, Action.SAVE_PLANE, failures_in_a_row=9)
+    await trains_beside(run)
+    plane: Any = run.state.plane
+    captured = set(plane.deferred)
+    clears = plane._plane.clear
+    left = failures
+
+    async def fail(*arguments: object) -> None:
+        raise PlaneError("it has a bad day")
+
+    async def clear(keys: Sequence[str]) -> None:
+        nonlocal left
+        if captured.issubset(keys) and left:
+            left -= 1
+            raise PlaneError("it has a bad day")
+        await clears(keys)
+
+    monkeypatch.setattr(plane._plane, "clear", clear)
+    with monkeypatch.context() as patch:
+        patch.setattr(plane, "snapshot_index", fail)
+        stands.release()
+        await run.logged(Action.FAIL_SAVE, step=1)
+    await run.finish()
+    rig.check_end(run)
+    assert not left
+    flushed = [r.args["groups"] for r in run.log.records if r.action == Action.FLUSH_DEFERRED]
+    assert sorted(flushed[0]) == sorted(rig.batch(1))
+    assert await plane.list_keys() == []

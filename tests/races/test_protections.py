@@ -18,7 +18,7 @@ from cutlock.barrier import Barrier, Cut, Slot
 from cutlock.buffer import ReplayBuffer
 from cutlock.bundle import contents, verification
 from cutlock.bundle.artifacts import DATA_PLANE, LOADER
-from cutlock.conformance.faults.sections import Unguarded
+from cutlock.conformance.faults.sections import Unguarded, without_slots
 from cutlock.controller import open_save, restore
 from cutlock.errors import (
     BundleCorruptError,
@@ -74,13 +74,8 @@ class Protection:
 
 def no_slot(kind: str) -> Callable[[Patch], None]:
     def remove(patch: Patch) -> None:
-        guarded = Barrier.mutation
-
-        def mutation(barrier: Barrier, wanted: str, spans: bool = True) -> object:
-            slot = guarded(barrier, wanted, spans)
-            return Unguarded(slot) if wanted == kind else slot
-
-        patch.setattr(Barrier, "mutation", mutation)
+        for change in without_slots(kind):
+            patch.setattr(change.owner, change.name, change.value)
 
     return remove
 

@@ -55,7 +55,8 @@ def test_the_demo_with_another_sampler_loses_and_repeats_nothing(
         command.ends(code=0, limit_s=600)
     run = out / sampler / "run"
     audit = assert_all_trained(run)
-    assert json.loads(report.read_text())["fates"] == audit.fates
+    (demo,) = json.loads(report.read_text())["demos"]
+    assert demo["audit"]["fates"] == audit.fates
     assert audit.restarts >= 3
     rewards = [step.report.reward_mean for step in read_metrics(RunDirectory(run))]
     assert len(rewards) == audit.steps

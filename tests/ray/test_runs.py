@@ -20,7 +20,8 @@ def test_the_demo_is_killed_three_times_and_loses_and_repeats_nothing(tmp_path: 
     command = ("demo", "--out", tmp_path / "demo", "--json", report)
     with Cutlock(tmp_path / "output", *command) as demo:
         demo.ends(code=0, limit_s=360)
-    audit = json.loads(report.read_text())
+    (found,) = json.loads(report.read_text())["demos"]
+    audit = found["audit"]
     assert audit["prompts"] == 288
     assert audit["trained_once"] + audit["dropped"] == audit["prompts"]
     assert (audit["trained_twice"], audit["lost"], audit["problems"]) == (0, 0, [])

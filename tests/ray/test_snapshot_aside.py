@@ -1,10 +1,12 @@
-"""A storage unit that writes its rows aside answers meanwhile, and writes the same as ever."""
+"""A storage unit that writes its rows aside answers meanwhile, and what is read is the same."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import shutil
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -27,6 +29,10 @@ ROWS = {
     "tokens": [torch.arange(40_000 + n) for n in range(4)],
     "hidden": [torch.rand(3 + n, 4).to(torch.bfloat16) for n in range(4)],
     "reward": [torch.tensor([float(n)]) for n in range(4)],
+    "mask": [torch.tensor([True, False])] * 4,
+    "spectrum": [torch.rand(2, dtype=torch.complex64)] * 4,
+    "nothing": [torch.zeros(0)] * 4,
+    "turned": [torch.arange(6.0).reshape(2, 3).T] * 4,
 }
 NEW = {"tokens": [torch.arange(3)] * 2}
 
@@ -103,25 +109,80 @@ async def written(store: RealHarness, directory: Path, change: Any = None) -> di
     return {path.name: path.read_bytes() for path in directory.rglob("su_*")}
 
 
-async def test_what_is_written_is_the_same_whoever_writes(
-    store: RealHarness, tmp_path: Path
-) -> None:
+def tables(files: dict[str, bytes]) -> dict[str, Any]:
+    """What TransferQueue reads of the files of its units."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.dtype, value.shape, value.tolist()
+        return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    return {name: plain(pickle.loads(content)) for name, content in files.items()}
+
+
+def is_of_bytes(files: dict[str, bytes]) -> bool:
+    """Whether rows are written as their bytes, and not by torch."""
+    (of_bytes,) = {b"frombuffer" in content for content in files.values()}
+    return of_bytes
+
+
+async def test_what_is_read_is_the_same_whoever_writes(store: RealHarness, tmp_path: Path) -> None:
     plane = await store.connect()
     await plane.put(KEYS, ROWS)
     aside = await written(store, tmp_path / "aside")
     assert len(aside) == 2
+    assert is_of_bytes(aside)
     store.snapshot = "request"
-    assert aside == await written(store, tmp_path / "request")
+    request = await written(store, tmp_path / "request")
+    assert not is_of_bytes(request)
+    assert tables(aside) == tables(request)
 
 
 @pytest.mark.parametrize("change", [name_nobody, swap])
 async def test_a_unit_that_ray_does_not_find_writes_as_it_always_did(
-    store: RealHarness, tmp_path: Path, change: Any
+    store: RealHarness, tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     plane = await store.connect()
     await plane.put(KEYS, ROWS)
     found = await written(store, tmp_path / "found")
-    assert found == await written(store, tmp_path / "not_found", change)
+    not_found = await written(store, tmp_path / "not_found", change)
+    assert "in spite of plane.snapshot = 'aside'" in caplog.text
+    assert tables(found) == tables(not_found)
+    assert not is_of_bytes(not_found)
+
+
+ELSEWHERE = """
+import asyncio, sys
+from pathlib import Path
+import ray
+from cutlock.plane.transfer_queue import TransferQueuePlane
+from tests.support.planes import take_snapshot
+
+ray.init(sys.argv[1], namespace="elsewhere", log_to_driver=False, configure_logging=False)
+
+async def save():
+    plane = await TransferQueuePlane.connect("rollouts")
+    await take_snapshot(plane, Path(sys.argv[2]))
+    await plane.close()
+
+asyncio.run(save())
+"""
+
+
+async def test_a_client_in_another_namespace_of_ray_has_the_units_write_aside_as_well(
+    store: RealHarness, tmp_path: Path
+) -> None:
+    import ray
+
+    await (await store.connect()).put(KEYS, ROWS)
+    address = ray.get_runtime_context().gcs_address
+    command = [sys.executable, "-c", ELSEWHERE, address, str(tmp_path / "aside")]
+    client = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    _, said = await client.communicate()
+    assert client.returncode == 0, said.decode()
+    files = [path.read_bytes() for path in tmp_path.rglob("su_*")]
+    assert len(files) == 2
+    assert is_of_bytes({str(number): content for number, content in enumerate(files)})
 
 
 async def test_a_unit_that_cannot_write_is_named_and_answers_still(

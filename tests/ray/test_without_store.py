@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cutlock.errors import ConnectError, PlaneError
+from cutlock.errors import ConnectError, PlaneError, PlaneTimeoutError
 
 if TYPE_CHECKING:
     from tests.support.real_plane import RealCluster
@@ -35,3 +35,13 @@ async def test_a_store_with_more_units_than_ray_has_processors_is_refused() -> N
 
     with pytest.raises(PlaneError, match="need 17 CPUs of Ray, which has 16"):
         await TransferQueueBootstrap.start(16)
+
+
+async def test_a_store_that_comes_after_its_start_was_given_up_is_in_nobodys_way(
+    real_cluster: RealCluster,
+) -> None:
+    from cutlock.plane.transfer_queue import TransferQueueBootstrap
+
+    with pytest.raises(PlaneTimeoutError, match="start did not end within"):
+        await TransferQueueBootstrap.start(2, limit_s=0.001)
+    await (await real_cluster.untouched_store()).require_untouched()

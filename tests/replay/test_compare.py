@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from cutlock.conformance.observation.compare import differences, likely_cause
+from cutlock.bond.compare import differences
+from cutlock.conformance.observation.compare import likely_cause
 from cutlock.tlc.values import Function
 
 

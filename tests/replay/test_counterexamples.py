@@ -8,9 +8,10 @@ from typing import NamedTuple
 import pytest
 
 import cutlock
+from cutlock.bond.following import Ending, Replayed
 from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT, fault_of
 from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
-from cutlock.conformance.replay.counterexample import Ending, Replayed, replay_example
+from cutlock.conformance.replay.counterexample import replay_example
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.tlc.itf import Counterexample, from_itf
 from cutlock.tlc.manifest import Mode, load_manifest

@@ -13,6 +13,8 @@ import pytest
 
 import cutlock.cli
 from cutlock.alphabet import Action
+from cutlock.bond.following import DEADLOCK, Ending
+from cutlock.bond.patches import Patch
 from cutlock.conformance.faults import (
     FAULTS,
     WITHOUT_A_FAULT,
@@ -21,17 +23,17 @@ from cutlock.conformance.faults import (
     named_fault,
     publication,
 )
-from cutlock.conformance.faults.switch import Patch, Switch
+from cutlock.conformance.faults.switch import Switch
 from cutlock.conformance.reference.invariants import INVARIANTS
 from cutlock.conformance.replay.barrier import BARRIER_FAULTS, Crowd
-from cutlock.conformance.replay.counterexample import DEADLOCK, Ending, _promise, replay_example
+from cutlock.conformance.replay.counterexample import promised, replay_example
 from cutlock.conformance.replay.walk import gives_up
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, ConformanceError, DivergenceError, NotEnabledError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.itf import Counterexample, Step, from_itf, to_itf
-from cutlock.tlc.values import ModelValue
+from cutlock.tlc.values import ModelValue, Value
 from tests.replay.test_counterexamples import EXPECTED, ROOT, config_of, example_of
 
 RESTORE = (
@@ -88,8 +90,11 @@ def of_property(*prefixes: str) -> list[str]:
 
 PATCHES = [
     patch
-    for switch in (*(fault.switch() for fault in FAULTS.values()), *BARRIER_FAULTS.values())
-    for patch in switch.patches
+    for patches in (
+        *(fault.switch().patches for fault in FAULTS.values()),
+        *BARRIER_FAULTS.values(),
+    )
+    for patch in patches
 ]
 
 
@@ -187,13 +192,13 @@ def test_a_promise_breaks_in_the_last_state_of_its_counterexample_and_not_before
 ) -> None:
     example, bounds = example_of(mutant), Bounds.read(config_of(mutant))
     assert example.property in INVARIANTS
-    kept = [_promise(example.property)(bounds, step.state) for step in example.steps]
+    kept = [promised(example.property)(bounds, step.state) for step in example.steps]
     assert kept == [True] * (len(kept) - 1) + [False]
 
 
 def test_a_promise_that_cannot_be_asked_of_a_state_is_refused(ram_path: Path) -> None:
     example = dataclasses.replace(example_of("cursor_early"), property="CutIsTaken")
-    with pytest.raises(ConformanceError, match="'CutIsTaken' is none of those"):
+    with pytest.raises(ConformanceError, match="'CutIsTaken' cannot be asked"):
         replay_example(example, Bounds.read(config_of("cursor_early")), ram_path / "run")
 
 
@@ -247,30 +252,34 @@ def test_a_file_of_another_save_is_refused_by_its_digest(
 # The barrier's own driver.
 
 
+def crowd_of(writers: set[Value], savers: set[Value]) -> Crowd:
+    return Crowd({"Writers": frozenset(writers), "Savers": frozenset(savers)})
+
+
 def test_who_was_handed_a_place_goes_on_when_told() -> None:
     first, second, saver = map(ModelValue, ("w1", "w2", "s1"))
-    with Crowd(frozenset({first, second}), frozenset({saver})) as crowd:
-        crowd.do("EnterFast", first)
-        crowd.do("Wait", saver)
-        crowd.do("Wait", second)
+    with contextlib.closing(crowd_of({first, second}, {saver})) as crowd:
+        crowd.enter_fast(first)
+        crowd.wait(saver)
+        crowd.wait(second)
         assert crowd.state()["queue"] == (saver, second)
-        crowd.do("Leave", first)
+        crowd.leave(first)
         assert crowd.state()["open"] is True
-        crowd.do("CancelGranted", saver)
+        crowd.cancel_granted(saver)
         assert crowd.state()["open"] is False
-        crowd.do("Resume", second)
-        crowd.do("Leave", second)
+        crowd.resume(second)
+        crowd.leave(second)
         assert crowd.state()["slots"] == 0
 
 
 def test_an_action_that_somebody_is_not_ready_for_is_refused() -> None:
     writer = ModelValue("w1")
-    with Crowd(frozenset({writer}), frozenset()) as crowd:
+    with contextlib.closing(crowd_of({writer}, set())) as crowd:
         with pytest.raises(NotEnabledError, match="w1 is idle, not inside"):
-            crowd.do("Leave", writer)
-        crowd.do("EnterFast", writer)
+            crowd.leave(writer)
+        crowd.enter_fast(writer)
         with pytest.raises(NotEnabledError, match="w1 is inside, not waiting"):
-            crowd.do("CancelWaiting", writer)
+            crowd.cancel_waiting(writer)
 
 
 # The command.

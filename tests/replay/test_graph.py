@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import cutlock
-from cutlock.conformance.replay.walk import Walk, replay
+from cutlock.bond.walk import Walk
+from cutlock.conformance.replay.walk import replay
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.tlc.graph import Graph, explore

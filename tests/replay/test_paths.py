@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutlock.conformance.paths.cover import EdgePath, cover, every_step, first_times, sample
+from cutlock.bond.walks import EdgePath, cover, every_step, first_times, sample
 from cutlock.errors import ConformanceError
 from cutlock.tlc.graph import Graph
 from tests.replay.paths_graphs import graph_of

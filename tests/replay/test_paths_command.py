@@ -92,6 +92,8 @@ def test_all_equal_is_exit_0_and_counted(models: Models) -> None:
     (model,) = report.pop("models")  # type: ignore[misc]
     seconds = report.pop("seconds")
     assert report == {
+        "command": "paths",
+        "schema_version": 1,
         "ok": True,
         "plane": "memory",
         "sample": None,

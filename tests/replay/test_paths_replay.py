@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.conformance.paths.check import ModelPaths, check_paths
-from cutlock.conformance.paths.cover import cover, every_step, first_times
+from cutlock.bond.coverage import ModelPaths
+from cutlock.bond.walks import Planned, cover, every_step, first_times
+from cutlock.conformance.paths.check import check_paths
 from cutlock.conformance.paths.replay import Replayers
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.tlc.action import ActionCall
@@ -63,6 +64,25 @@ def test_every_edge_is_replayed_and_equal(run: Run, one_process: Replayers) -> N
 def test_every_step_can_be_compared(run: Run, one_process: Replayers) -> None:
     plan = every_step(cover(run.graph))
     assert check_paths("small", run.graph, run.bounds, plan, one_process).covered == run.length
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_what_was_saved_is_the_same_however_late_it_is_looked_at(
+    ram_path: Path, one_process: Replayers, narrow: bool
+) -> None:
+    """Rows that have gone leave their places in the store to others, which are saved next."""
+    with Script(ram_path / "run", narrow=narrow, units=("u1",), window=0) as script:
+        script.start()
+        for _ in range(2):
+            script.to(Action.COMMIT_GROUP, without=(Action.REQUEST_CUT,)).save()
+        script.finish()
+    graph = graph_of_run(script)
+    (walk,) = cover(graph)
+    writes = [n for n, call in enumerate(script.done) if call.name == Action.WRITE_POLICY]
+    assert len(writes) > 1
+    plan = [Planned(walk, frozenset({place})) for place in writes]
+    found = check_paths("small", graph, script.bounds, plan, one_process)
+    assert found.divergence is None
 
 
 def test_several_processes_find_the_same(run: Run) -> None:

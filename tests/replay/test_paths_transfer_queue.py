@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cutlock.alphabet import Action
+from cutlock.bond.walks import cover, every_step
 from cutlock.conformance.paths.check import check_paths
-from cutlock.conformance.paths.cover import cover, every_step
 from cutlock.conformance.paths.replay import Replayers
 from tests.replay.paths_graphs import graph_of_run
 from tests.replay.script import Script

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cutlock.conformance.stepping.turns import InlineExecutor, TurnLoop
+from cutlock.bond.turns import InlineExecutor, TurnLoop
 from cutlock.errors import ConformanceError
 
 

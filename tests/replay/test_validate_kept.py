@@ -33,8 +33,8 @@ def test_the_kept_runs_are_accepted_and_the_forged_ones_refused_at_the_forgery(
         assert run.refusal.broken is None
 
 
-def test_there_is_one_kept_run_for_every_sampler_and_one_with_narrow_saves() -> None:
-    assert {*KEPT} == {*SAMPLER_NAMES, "narrow"}
+def test_there_is_one_kept_run_for_every_sampler_and_two_with_narrow_saves() -> None:
+    assert {*KEPT} == {*SAMPLER_NAMES, "narrow", "cut_changed"}
     assert {path.name for path in (TRACES / "runs").iterdir()} == {*KEPT}
     assert {path.name for path in (TRACES / "rejected").iterdir()} == {*FORGERIES}
 

@@ -175,7 +175,7 @@ def test_runs_that_end_or_go_on_in_unusual_ways_are_accepted(
             raise SaveError("no directory")
         return begin(*arguments, **more)
 
-    def remove_nothing(*_: Any) -> tuple[Path, ...]:
+    def remove_nothing(*_: Any, **more: Any) -> tuple[Path, ...]:
         raise OSError("cannot be removed")
 
     monkeypatch.setattr(save.BundleWriter, "begin", begin_sometimes)
@@ -239,16 +239,17 @@ def test_what_is_not_modelled_is_said(ram_path: Path) -> None:
             raw["config"][name] = {**raw["config"][name], **value} if number else value
         (run.root / "run.json").write_bytes(msgspec.json.encode(raw))
         run.directory.log_path(1).touch()
-        with pytest.raises(ConformanceError, match=f"{what}, which the specification does not"):
+        with pytest.raises(ConformanceError, match=f"{what}; the specification does not"):
             read_run(run.directory)
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"sampler": {"name": "in_order", "window": 2}}, r"'window': 2.* since a restart"),
-        ({"buffer": {"capacity": 9}}, r"'capacity': 9} since a restart"),
-        ({"epochs": 3}, r"BeginRun: .* were .* when the run began"),
+        ({"sampler": {"name": "in_order", "window": 2}}, r"sampler = .*window=2.*window=1"),
+        ({"buffer": {"capacity": 9}}, r"BeginRun: .* capacity = 9, which was 4 when it began"),
+        ({"buffer": {"spare_prompts": 2}}, r"BeginRun: .* spare_prompts = 2, which was 0"),
+        ({"epochs": 3}, r"BeginRun: .* epochs = 3, which was 2 when it began"),
     ],
 )
 def test_bounds_that_a_resume_has_changed_are_not_modelled(
@@ -270,6 +271,22 @@ def test_a_step_budget_may_change_between_two_starts(toolchain: Toolchain, ram_p
     run = Run.create(ram_path / "run", config)
     run.first(config)
     run.resume(run.plan(config=tiny_config(max_steps=3)))
+    assert_accepted(toolchain, [read_run(run.directory)])
+
+
+@pytest.mark.tlc
+@pytest.mark.parametrize("first", ["narrow", "full"])
+def test_each_start_may_make_its_cuts_in_its_own_way(
+    toolchain: Toolchain, ram_path: Path, first: str
+) -> None:
+    ways = [first, "full" if first == "narrow" else "narrow", first]
+    configs = [
+        of("in_order", cut, max_steps=steps) for cut, steps in zip(ways, (1, 2, None), strict=True)
+    ]
+    run = Run.create(ram_path / "run", configs[0], trouble_of(configs[0]))
+    run.first(configs[0])
+    for config in configs[1:]:
+        run.resume(run.plan(config=config))
     assert_accepted(toolchain, [read_run(run.directory)])
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.conformance.replay.walk import StatesDifferError, Walk, gives_up, replay
+from cutlock.bond.walk import StatesDifferError, Walk
+from cutlock.conformance.replay.walk import gives_up, replay
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import DivergenceError
 from tests.replay.script import Script, bounds, everything, of

@@ -38,12 +38,12 @@ def commit_keeps_the_ledger_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_is_outside_every_slot(patch: pytest.MonkeyPatch) -> None:
-    mutation = Barrier.mutation
+    mutation = Barrier.atomic_mutation
 
-    def unguarded(self: Barrier, kind: str, spans: bool = True) -> Slot:
-        return mutation(Barrier() if kind == "group_commit" else self, kind, spans)
+    def unguarded(self: Barrier, kind: str) -> Slot:
+        return mutation(Barrier() if kind == "group_commit" else self, kind)
 
-    patch.setattr(Barrier, "mutation", unguarded)
+    patch.setattr(Barrier, "atomic_mutation", unguarded)
     patch.setattr(Barrier, "require_slot", nothing)
 
 

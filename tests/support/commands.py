@@ -19,6 +19,12 @@ def cutlock_(*arguments: object, code: int = 0) -> click.testing.Result:
     return result
 
 
+def told(result: click.testing.Result) -> str:
+    """What stands on stderr, without the steps that a run has told on its way."""
+    lines = result.stderr.splitlines(keepends=True)
+    return "".join(line for line in lines if "  steps trained: " not in line)
+
+
 def assert_refused(result: click.testing.Result, *fragments: str) -> None:
     """One line on stderr, with everything in it that a reader needs to go on."""
     assert result.stderr.count("\n") == 1, result.stderr

@@ -36,6 +36,8 @@ class Kept:
     """Prompts whose rollouts take long, from the first on."""
     broken_puts: frozenset[int] = frozenset()
     broken_saves: frozenset[int] = frozenset()
+    resumed: str | None = None
+    """How cuts are made after the kill, if in another way than before."""
 
     def make(self, root: Path) -> Run:
         """The run, in a new directory below `root`."""
@@ -54,7 +56,11 @@ class Kept:
         )
         run.first(config, camera)
         (killed,) = camera.kills
-        killed.run.resume()
+        plan = None
+        if self.resumed is not None:
+            checkpoint = {**self.changes["checkpoint"], "cut": self.resumed}
+            plan = killed.run.plan(config=tiny_config(**{**self.changes, "checkpoint": checkpoint}))
+        killed.run.resume(plan)
         assert killed.run.audit().ok
         return killed.run
 
@@ -94,6 +100,16 @@ KEPT = {
         broken_puts=frozenset({3}),
         broken_saves=frozenset({2}),
     ),
+    "cut_changed": Kept(
+        {
+            "epochs": 2,
+            "checkpoint": {"every": 1, "cut": "narrow"},
+            "task": {"prompts": 4},
+        },
+        (Action.TRAIN_STEP, 2),
+        broken_saves=frozenset({2}),
+        resumed="full",
+    ),
     "weight_fifo": Kept(
         {"sampler": {"name": "weight_fifo"}, "task": {"prompts": 4}},
         (Action.SAVE_PLANE, 3),
@@ -111,7 +127,7 @@ KEPT = {
         slow=1,
     ),
 }
-"""By sampler."""
+"""By sampler, or by what else is special."""
 
 
 class Logs:
@@ -202,10 +218,18 @@ def _fresh_rollout_aborted(logs: Logs) -> tuple[int, int]:
     return 2, raised
 
 
+def _cut_in_the_other_way(logs: Logs) -> tuple[int, int]:
+    logs.args(Action.BEGIN_RUN, 1, 2)["cut"] = "narrow"
+    return 2, logs.find(Action.OPEN_CUT, 1, 2)
+
+
 FORGERIES = {
     "admitted_twice": Forgery("in_order", "a batch is admitted again", _admitted_twice),
     "committed_in_the_window": Forgery(
         "weight_fifo", "a commit ends while the cut reads", _committed_in_the_window
+    ),
+    "cut_in_the_other_way": Forgery(
+        "cut_changed", "a start that opens windows says that it cuts narrow", _cut_in_the_other_way
     ),
     "cursor_read_early": Forgery(
         "ready_first", "the saved cursor is one behind", _cursor_read_early

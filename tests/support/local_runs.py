@@ -218,6 +218,8 @@ class Run:
     new_trainer: Callable[[DataPlane], LightTrainer] = LightTrainer
     make_task: Any = None
     """Task factory of every start's loop."""
+    in_front: Callable[[DataPlane], DataPlane] = lambda plane: plane
+    """What stands in front of the controller's client."""
     trainer: LightTrainer = field(init=False, repr=False)
     """Of the last start."""
 
@@ -262,7 +264,7 @@ class Run:
         ready = await load_plane(plan, bootstrap)
 
         async def connect() -> DataPlane:
-            return BrokenPlane(bootstrap.store, self.trouble)
+            return self.in_front(BrokenPlane(bootstrap.store, self.trouble))
 
         self.trainer = self.new_trainer(MemoryPlane(bootstrap.store))
         if plan is not None:

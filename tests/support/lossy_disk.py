@@ -10,7 +10,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from cutlock.bundle.files import REAL, Entry, Kind
+from cutlock.bundle.files import REAL, Entry, Kind, Mark
 from tests.support.power_loss import Directory, File, Loss, Tree, image
 
 
@@ -45,6 +45,9 @@ class LossyDisk:
 
     def read_chunks(self, path: Path) -> Iterator[bytes]:
         return REAL.read_chunks(path)
+
+    def mark(self, path: Path) -> Mark:
+        return REAL.mark(path)
 
     def make_directory(self, path: Path) -> None:
         self._operation("make", path)

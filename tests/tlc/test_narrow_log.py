@@ -29,6 +29,7 @@ BOUNDS = """CONSTANTS
     Ordered = TRUE
     Units = {"0", "1"}
     Narrow = TRUE
+    NarrowCut <- NarrowNow
     Prompts <- RealPrompts
     PutIsTorn <- WholePut"""
 
@@ -108,7 +109,7 @@ PRUNED = event("PruneBundles", {})
 FLUSHED = event("FlushDeferred", {"groups": of(TWO)})
 
 BEFORE: Log = [
-    event("BeginRun", {}),
+    event("BeginRun", {"cut": "narrow"}),
     event("StartPumps", {"step": 0, "version": 0}),
     event("SyncWeights", {"version": 0}),
     # The first save: nothing has trained, and a batch is admitted meanwhile.
@@ -171,7 +172,7 @@ SAVE: Log = [
 
 AFTER: Log = [
     event("Crash", {}),
-    event("BeginRun", {}),
+    event("BeginRun", {"cut": "narrow"}),
     event("VerifyBundle", {"step": 1}),
     event("LoadPlane", {"rows": 2}),
     event("ConnectPlane", {}),

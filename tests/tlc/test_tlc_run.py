@@ -50,6 +50,7 @@ def test_the_configuration_is_given_relative_to_the_module(player: Player, tmp_p
     [
         (JOB, "-XX:+UseParallelGC"),
         (JOB, "-workers 1"),
+        (JOB, "-lncheck final"),
         (replace(JOB, workers=2), "-workers 2"),
         (replace(JOB, tiny=True), "-XX:+UseSerialGC"),
         (replace(JOB, heap="6g"), "-Xmx6g"),

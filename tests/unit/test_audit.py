@@ -368,9 +368,15 @@ def tell(run: Run, incarnation: int, *told: Told) -> None:
     begun = {
         "incarnation": incarnation,
         "sampler": "in_order",
+        "window": 1,
         "prompts_per_step": 2,
         "group_size": 2,
         "epochs": 1,
+        "max_steps": None,
+        "capacity": 4,
+        "spare_prompts": 0,
+        "units": 2,
+        "cut": "full",
     }
     log.record(Action.BEGIN_RUN, **begun)
     for action, args in told:

@@ -174,7 +174,12 @@ def test_a_repeated_record_is_named(good: list[Run], ram_path: Path, action: Act
 
 
 PROSE = {
+    (Action.BEGIN_RUN, "window"),
     (Action.BEGIN_RUN, "epochs"),
+    (Action.BEGIN_RUN, "max_steps"),
+    (Action.BEGIN_RUN, "capacity"),
+    (Action.BEGIN_RUN, "spare_prompts"),
+    (Action.BEGIN_RUN, "units"),
     (Action.END_RUN, "reason"),
     (Action.FAIL_GROUP, "error"),
     (Action.PRUNE_BUNDLES, "bundles"),

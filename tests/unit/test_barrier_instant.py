@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from functools import partial
 
 import pytest
 
@@ -19,9 +20,12 @@ def barrier() -> Barrier:
 
 async def hold(barrier: Barrier, name: str) -> Holder:
     """A task that has asked: `cut`, `span` for a slot across awaits, `step` for another one."""
-    spans = name == "span"
-    section = barrier.checkpoint() if name == "cut" else barrier.mutation(name, spans=spans)
-    holder = Holder(section, name=name)
+    ways = {
+        "cut": barrier.checkpoint,
+        "span": partial(barrier.mutation, name),
+        "step": partial(barrier.atomic_mutation, name),
+    }
+    holder = Holder(ways[name](), name=name)
     await settle()
     return holder
 
@@ -73,7 +77,7 @@ async def test_a_cancelled_slot_of_one_step_leaves_the_counts_as_they_were(
 
 def test_a_slot_of_one_step_is_proof_and_is_measured(barrier: Barrier) -> None:
     def use() -> None:
-        slot = barrier.mutation("step", spans=False)
+        slot = barrier.atomic_mutation("step")
         at_once(slot.__aenter__())
         barrier.require_slot(slot)
         at_once(slot.__aexit__(None, None, None))
@@ -83,7 +87,7 @@ def test_a_slot_of_one_step_is_proof_and_is_measured(barrier: Barrier) -> None:
 
 
 async def test_a_cut_inside_a_slot_of_one_step_is_refused(barrier: Barrier) -> None:
-    async with barrier.mutation("step", spans=False):
+    async with barrier.atomic_mutation("step"):
         with pytest.raises(ReentryError):
             await barrier.checkpoint().__aenter__()
 
@@ -93,24 +97,24 @@ async def test_a_slot_inside_a_slot_of_one_step_is_refused(barrier: Barrier, cut
     for _ in range(cuts):
         async with barrier.checkpoint():
             pass
-    async with barrier.mutation("step", spans=False):
+    async with barrier.atomic_mutation("step"):
         assert barrier.slots == 0
-        for spans in (True, False):
+        for again in (barrier.mutation, barrier.atomic_mutation):
             with pytest.raises(ReentryError):
-                await barrier.mutation("again", spans=spans).__aenter__()
+                await again("again").__aenter__()
 
 
 async def test_a_slot_of_one_step_inside_a_cut_is_refused(barrier: Barrier) -> None:
     async with barrier.checkpoint():
         with pytest.raises(ReentryError):
-            await barrier.mutation("step", spans=False).__aenter__()
+            await barrier.atomic_mutation("step").__aenter__()
 
 
 async def test_slots_of_one_kind_are_measured_together_whether_they_span_or_not(
     barrier: Barrier,
 ) -> None:
-    for spans in (True, False, True):
-        async with barrier.mutation("a", spans=spans) as slot:
+    for mutation in (barrier.mutation, barrier.atomic_mutation, barrier.mutation):
+        async with mutation("a") as slot:
             assert slot.kind == "a"
     assert barrier.statistics.slots["a"].entered == 3
 

@@ -153,7 +153,7 @@ def _stages(root, disk, progress, cut):  # type: ignore[no-untyped-def]
     yield "write", lambda: fill(made[0], cut, sample_info(cut))
     yield "seal", lambda: made[0].seal(cut.cut_id, rows=True)
     yield "publish", publish
-    yield "prune", lambda: prune(root, 1, final, disk)
+    yield "prune", lambda: prune(root, 1, final, disk, marks=made[0].marks)
     yield "reclaim", lambda: reclaim(scan(root, "run", disk), disk)
 
 

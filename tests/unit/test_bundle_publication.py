@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -358,3 +360,69 @@ def test_the_newest_bundle_that_verifies_is_one_of_the_disk_that_was_given(tmp_p
         path if path != newest / LOADER else tmp_path / "absent"
     )
     assert prune(tmp_path, 1, newest, fs) == (tmp_path / "step_7",)
+
+
+def saved(root: Path, step: int) -> BundleWriter:
+    cut = sample_cut(step)
+    writer = BundleWriter.begin(root, "run", step)
+    fill(writer, cut, sample_info(cut))
+    writer.seal(cut.cut_id, rows=True)
+    writer.publish()
+    return writer
+
+
+class Unread(RealFileSystem):
+    """The real file system, of which manifests alone are read."""
+
+    def read_chunks(self, path: Path) -> Iterator[bytes]:
+        assert path.name == MANIFEST, f"{path} is read"
+        return super().read_chunks(path)
+
+
+def test_files_that_are_those_whose_digests_were_taken_are_not_read_once_more(
+    tmp_path: Path,
+) -> None:
+    save(tmp_path, 7)
+    writer = saved(tmp_path, 8)
+    assert prune(tmp_path, 1, writer.final, Unread(), marks=writer.marks) == (tmp_path / "step_7",)
+
+
+def overwrite(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[0] ^= 1
+    with file.open("r+b") as same:
+        same.write(content)
+
+
+def replace(file: Path) -> None:
+    content = file.read_bytes()[::-1]
+    file.unlink()
+    file.write_bytes(content)
+
+
+def cut_short(file: Path) -> None:
+    os.truncate(file, file.stat().st_size - 1)
+
+
+def stand_beside(file: Path) -> None:
+    file.with_name("stranger").touch()
+
+
+def let_the_clock_of_the_disk_move(file: Path) -> None:
+    """It goes in steps of milliseconds: two writes of one step have the same time."""
+    probe = file.parents[1] / "probe"
+    probe.touch()
+    while probe.stat().st_ctime_ns == file.stat().st_ctime_ns:
+        probe.touch()
+
+
+@pytest.mark.parametrize("change", [overwrite, replace, cut_short, stand_beside, Path.unlink])
+def test_a_file_that_has_changed_since_its_digest_is_read_and_its_bundle_does_not_count(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    save(tmp_path, 7)
+    writer = saved(tmp_path, 8)
+    written = writer.final / LOADER
+    let_the_clock_of_the_disk_move(written)
+    change(written)
+    assert prune(tmp_path, 1, writer.final, marks=writer.marks) == ()

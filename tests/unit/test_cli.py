@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import torch
 
 import cutlock.cli
+import cutlock.commands.run
 from cutlock.audit import audit_run
 from cutlock.bundle.publication import scan
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import WorkerError
 from tests.support.commands import assert_refused, content, cutlock_
+
+HEAD = {"command", "schema_version"}
 
 CONFIG = """
 epochs = 2
@@ -84,10 +89,10 @@ def assert_resumes(run: Path, config: Path, *arguments: object) -> None:
 def test_a_run_prints_and_writes_what_it_did(ram_path: Path, config: Path) -> None:
     report = ram_path / "new" / "report.json"
     result = cutlock_("run", config, "--out", ram_path / "run", "--json", report)
-    assert result.stderr == ""
+    assert all(" steps trained: " in line for line in result.stderr.splitlines())
     assert "exhausted" in result.stdout
     written = json.loads(report.read_text())
-    assert written.keys() == {"ended", "steps", "saves", "slots", "dropped", "failed_saves"}
+    assert written.keys() - HEAD == {"ended", "steps", "saves", "slots", "dropped", "failed_saves"}
     assert (written["ended"], written["dropped"]) == ("exhausted", 0)
     assert written["failed_saves"] == []
     assert [step["step"] for step in written["steps"]] == [0, 1, 2, 3, 4, 5]
@@ -182,7 +187,7 @@ def test_inspect_prints_and_writes_what_a_bundle_holds(run: Path, ram_path: Path
     assert "step_3: verified" in result.stdout
     assert "rollout_recovery.pt" in result.stdout
     written = json.loads(report.read_text())
-    assert written.keys() == {"info", "cut", "manifest", "artifacts"}
+    assert written.keys() - HEAD == {"info", "cut", "manifest", "artifacts"}
     assert written["cut"]["step"] == written["info"]["step"] == 3
     assert len(written["cut"]["index"]) + len(written["cut"]["ledger"]) > 0
 
@@ -202,17 +207,11 @@ def test_every_command_has_a_help_text(command: str) -> None:
 
 
 def test_the_commands_are_listed_with_whole_sentences() -> None:
-    listed = cutlock_("--help").stdout.partition("Commands:")[2].splitlines()
-    for command in ("run", "resume", "demo", "audit", "inspect"):
+    listed = cutlock_("--help").stdout.splitlines()
+    for command in cutlock.cli.main.list_commands(click.Context(cutlock.cli.main)):
         (line,) = [line for line in listed if line.startswith(f"  {command} ")]
         assert line.endswith(".")
         assert "..." not in line
-
-
-def test_the_exit_codes_are_in_the_help_text() -> None:
-    help_text = cutlock_("--help").stdout
-    for code in (0, 1, 2):
-        assert f"\n    {code}  " in help_text
 
 
 # Bad configurations.
@@ -465,7 +464,7 @@ def test_a_bundle_with_a_broken_manifest_is_passed_over_by_name(
     manifest.write_bytes(change(manifest.read_bytes()))
     result = cutlock_("resume", run, "--config", config)
     assert result.stderr.startswith("warning: passing over step_3 (broken: ")
-    assert "verifying: step_2" in result.stdout
+    assert re.search(r"began with +│ step_2 ", result.stdout)
     audit = audit_run(RunDirectory(run))
     assert audit.ok
     assert audit.trained_once == 10
@@ -528,7 +527,9 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 def test_a_run_that_fails_says_how_to_go_on(run: Path, config: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cutlock.cli, "build_local", raising(WorkerError("the trainer\n is gone")))
+        patch.setattr(
+            cutlock.commands.run, "build_local", raising(WorkerError("the trainer\n is gone"))
+        )
         result = cutlock_("resume", run, "--config", config, code=1)
     assert_refused(result, "the trainer is gone; go on from the last bundle with", str(run))
     assert_resumes(run, config)
@@ -537,7 +538,7 @@ def test_a_run_that_fails_says_how_to_go_on(run: Path, config: Path) -> None:
 def test_a_run_that_fails_before_its_first_save_says_to_start_again(
     ram_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cutlock.cli, "build_local", raising(WorkerError("no trainer")))
+    monkeypatch.setattr(cutlock.commands.run, "build_local", raising(WorkerError("no trainer")))
     result = cutlock_("run", config, "--out", ram_path / "run", code=1)
     assert_refused(result, "no trainer; nothing was saved yet; start again with `cutlock run`")
 
@@ -545,6 +546,6 @@ def test_a_run_that_fails_before_its_first_save_says_to_start_again(
 def test_an_interrupted_run_says_how_to_go_on(
     run: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cutlock.cli, "build_local", raising(KeyboardInterrupt()))
-    result = cutlock_("resume", run, "--config", config, code=1)
+    monkeypatch.setattr(cutlock.commands.run, "build_local", raising(KeyboardInterrupt()))
+    result = cutlock_("resume", run, "--config", config, code=130)
     assert f"interrupted: go on from the last bundle with `cutlock resume {run}`" in result.stderr

@@ -75,7 +75,10 @@ class TestParsing:
             ({"buffer": 3}, "buffer = 3: Expected `object`, got `int`"),
             ({"epoch": 1}, "epoch is unknown; choose from seed, epochs, max_steps"),
             ({"buffer": {"cap": 1}}, "buffer.cap is unknown; choose from capacity, max_in_flight"),
-            ({"sampler": "in_order"}, "sampler = 'in_order': write a table, e.g. [sampler] with"),
+            (
+                {"sampler": "in_order"},
+                "sampler = 'in_order' is no table; write one, e.g. [sampler]",
+            ),
             ({"sampler": {"name": "fifo"}}, "unknown sampler 'fifo'; choose one of windowed, "),
             ({"sampler": {"name": "in_order", "window": -1}}, "window = -1: Expected `int` >= 0"),
             ({"sampler": {"name": "custom", "path": "x"}}, "'x' is not of the form"),

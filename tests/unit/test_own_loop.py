@@ -113,7 +113,7 @@ def rows(run: Run) -> Fields:
 
 
 async def finish(run: Run, record: LedgerRecord) -> None:
-    async with run.attempt(record), run.barrier.mutation("commit", spans=False) as slot:
+    async with run.attempt(record), run.barrier.atomic_mutation("commit") as slot:
         await run.commit(slot, record, rows(run))
 
 
@@ -346,7 +346,7 @@ class TestRollouts:
             assert record.group_id in run.ledger
             async with run.attempt(record) as attempt:
                 assert attempt == 1
-                async with run.barrier.mutation("commit", spans=False) as slot:
+                async with run.barrier.atomic_mutation("commit") as slot:
                     await run.commit(slot, record, rows(run))
             assert record.group_id not in run.ledger
             assert record.group_id in run.buffer
@@ -361,7 +361,7 @@ class TestRollouts:
     async def test_a_commit_outside_a_slot_is_refused(self, ram_path: Path) -> None:
         async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
             (record,) = await first(run)
-            async with run.barrier.mutation("commit", spans=False) as slot:
+            async with run.barrier.atomic_mutation("commit") as slot:
                 pass
             for stale, error in ((slot, DeadSectionError), (None, ForeignSectionError)):
                 with pytest.raises(error):

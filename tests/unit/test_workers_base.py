@@ -51,8 +51,11 @@ def test_an_unknown_prompt_id_is_named_with_the_way_out():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"count": 13, "length": 3, "vocabulary": 2}, "count is 13, but 2 digits form 12"),
-        ({"count": 0}, "count is 0"),
+        (
+            {"count": 13, "length": 3, "vocabulary": 2},
+            "13 prompts are wanted, but 2 digits form",
+        ),
+        ({"count": 0}, "0 prompts are wanted"),
         ({"count": 5, "length": 1}, "length is 1"),
         ({"count": 5, "vocabulary": 11}, "vocabulary is 11"),
     ],

@@ -29,7 +29,7 @@ class Account:
         self.fates = Fates(prompts, epochs)
         self.admissions = Admissions()
         self.steps = Steps()
-        self._checks: tuple[Check, ...] = (
+        self.checks: tuple[Check, ...] = (
             self.fates,
             self.admissions,
             Attempts(),
@@ -38,10 +38,14 @@ class Account:
             Restores(),
         )
         for event in events:
-            for check in self._checks:
-                check.follow(event)
+            self.follow(event)
+
+    def follow(self, event: Event) -> None:
+        """What the checks know after one more event."""
+        for check in self.checks:
+            check.follow(event)
 
     @property
     def problems(self) -> list[str]:
         """What all checks have found, owners first."""
-        return [problem for check in self._checks for problem in check.problems]
+        return [problem for check in self.checks for problem in check.problems]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,16 +28,19 @@ CUTS = frozenset({Action.OPEN_CUT, Action.TAKE_CUT})
 _KINDS: dict[str, Any] = {
     "bundle": str,
     "bundles": list[str],
+    "cut": Literal["narrow", "full"],
     "error": str,
     "group": str,
     "groups": list[str],
     "index": list[str],
     "ledger": list[str],
+    "max_steps": int | None,
     "reason": str,
     "sampler": str,
     "spares": list[str],
     "stamp": int | None,
     "substitute": str,
+    "window": int | None,
 }
 """Types of the arguments that are no integers."""
 
@@ -117,13 +120,14 @@ class History:
         while True:
             if incarnation not in self.logs:
                 raise AuditError(
-                    f"{cause}continues from incarnation {incarnation}, whose log is missing"
+                    f"{cause}continues from incarnation {incarnation}, whose log is missing; put "
+                    f"events/incarnation-{incarnation}.ndjson back"
                 )
             records = self.logs[incarnation]
             if length is not None and length > len(records):
                 raise AuditError(
                     f"{cause}continues after record {length} of incarnation {incarnation}, whose "
-                    f"log has {len(records)}; the log was truncated"
+                    f"log has {len(records)}; the log was cut off, put the whole one back"
                 )
             parts.append(records[:length])
             parent = self.parent(incarnation)
@@ -132,7 +136,7 @@ class History:
             if parent.args.incarnation >= incarnation:
                 raise AuditError(
                     f"{parent.where}: continues from incarnation {parent.args.incarnation}, "
-                    "which is no earlier one"
+                    "which is no earlier one; put the log back that the run has written"
                 )
             cause = f"{parent.where}: "
             incarnation, length = parent.args.incarnation, parent.args.log_records
@@ -170,7 +174,9 @@ def read_history(paths: Mapping[int, Path]) -> History:
         AuditError: there is no log, or a line of one is not the next record of the alphabet.
     """
     if not paths:
-        raise AuditError("the run has no event log; nothing has been started in it yet")
+        raise AuditError(
+            "the run has no event log; nothing has been started in it yet, so start it"
+        )
     return History({incarnation: tuple(_events(paths[incarnation])) for incarnation in paths})
 
 
@@ -182,6 +188,8 @@ def _events(path: Path) -> list[Event]:
         try:
             args = msgspec.convert(record.args, _SHAPES[action])
         except msgspec.ValidationError as error:
-            raise AuditError(f"{where}: {error}") from error
+            raise AuditError(
+                f"{where}: {error}; put the log back that the run has written"
+            ) from error
         events.append(Event(where, record.t, action, args))
     return events

@@ -12,7 +12,7 @@ from typing import Any
 
 from cutlock.alphabet import Action
 from cutlock.audit.check import Check, Handler
-from cutlock.audit.history import CUTS, Event
+from cutlock.audit.history import Event
 
 __all__ = ["Saves"]
 
@@ -70,6 +70,8 @@ class Saves(Check):
     def __init__(self) -> None:
         super().__init__()
         self._group_size = 0
+        self._cut = ""
+        """How this start makes its cuts."""
         self._done: set[Action] = set()
         self._step = -1
         self._index: list[str] = []
@@ -118,8 +120,8 @@ class Saves(Check):
         if action is Action.REQUEST_CUT:
             self._require(not self._done, "the save before has not ended")
             self._end()
-        before = _NARROW if Action.TAKE_CUT in {*self._done, action} else _FULL
-        if action not in before or {*self._done, action} >= CUTS:
+        before = _NARROW if self._cut == "narrow" else _FULL
+        if action not in before:
             self._problem("belongs to a save of the other mode")
             return
         missing = [earlier for earlier in before[action] if earlier not in self._done]
@@ -138,6 +140,7 @@ class Saves(Check):
 
     def _begin(self, args: Any) -> None:
         self._group_size = args.group_size
+        self._cut = args.cut
         self._units_of_last = 0
         self._end()
         self._read_index([])

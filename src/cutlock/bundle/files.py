@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from cutlock.errors import SaveError
 
@@ -28,6 +28,7 @@ __all__ = [
     "Entry",
     "FileSystem",
     "Kind",
+    "Mark",
     "RealFileSystem",
     "Tree",
     "bounded",
@@ -38,6 +39,9 @@ __all__ = [
     "saving",
     "walk",
 ]
+
+Mark: TypeAlias = tuple[int, ...]
+"""See `FileSystem.mark`."""
 
 CHUNK = 1024 * 1024
 """Bytes read at once while hashing."""
@@ -90,6 +94,13 @@ class FileSystem(Protocol):
 
     def read_chunks(self, path: Path) -> Iterator[bytes]:
         """The content of a file in pieces of `CHUNK` bytes; refuses a link or special file."""
+        ...
+
+    def mark(self, path: Path) -> Mark:
+        """What changes when the file is replaced, or anything is written into it.
+
+        As far as the clock of the file system tells: it goes in steps of milliseconds.
+        """
         ...
 
     def begin_sync(self, path: Path) -> None:
@@ -156,6 +167,11 @@ class RealFileSystem:
                 raise OSError(errno.EINVAL, "not a regular file", str(path))
             while chunk := file.read(CHUNK):
                 yield chunk
+
+    def mark(self, path: Path) -> Mark:
+        """Number, size and times of the file, without following a link."""
+        found = path.lstat()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def begin_sync(self, path: Path) -> None:
         """`sync_file_range` of Linux; nothing elsewhere."""

@@ -9,11 +9,12 @@ Source: spec actions `PublishBundle`, `PruneBundles`; design, section 9, promise
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutlock.bundle.files import REAL, FileSystem, remove_tree, saving
+from cutlock.bundle.files import REAL, FileSystem, Mark, remove_tree, saving, walk
 from cutlock.bundle.manifest import Manifest
 from cutlock.bundle.names import Place, directory_name, parse_name
 from cutlock.bundle.verification import read_manifest, verify
@@ -175,11 +176,22 @@ def reclaim(found: Scan, fs: FileSystem = REAL) -> tuple[Path, ...]:
     return paths
 
 
-def prune(root: Path, keep: int, just_published: Path, fs: FileSystem = REAL) -> tuple[Path, ...]:
+def prune(
+    root: Path,
+    keep: int,
+    just_published: Path,
+    fs: FileSystem = REAL,
+    *,
+    marks: Mapping[str, Mark] | None = None,
+) -> tuple[Path, ...]:
     """Remove all but the `keep` newest bundles of a run; return the removed paths.
 
     What was just published stays, and so does the newest bundle that verifies: bundles are
     re-read, newest first, until one does. Bundles of other runs neither count nor go.
+
+    Args:
+        marks: `BundleWriter.marks` of what was just published. While its files still have
+            them, they are those that the digests were taken of, and are not read once more.
 
     Raises:
         ConfigError: `keep` is below 1.
@@ -196,7 +208,8 @@ def prune(root: Path, keep: int, just_published: Path, fs: FileSystem = REAL) ->
     superfluous = [b for b in own[:-keep] if b.path.name != just_published.name]
     if not superfluous:
         return ()
-    good = _newest_verified(own, fs)
+    unchanged = marks is not None and _marks(just_published, fs) == marks
+    good = just_published if unchanged else _newest_verified(own, fs)
     removed = [bundle for bundle in superfluous if bundle.path != good]
     with saving(f"pruning {root}"):
         for bundle in removed:
@@ -242,6 +255,13 @@ def _ours(root: Path, fs: FileSystem) -> list[tuple[str, Place]]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [(entry.name, parsed[0]) for entry in entries if (parsed := parse_name(entry.name))]
+
+
+def _marks(bundle: Path, fs: FileSystem) -> dict[str, Mark] | None:
+    try:
+        return {name: fs.mark(bundle / name) for name in walk(fs, bundle).files}
+    except OSError:
+        return None
 
 
 def _newest_verified(bundles: list[Bundle], fs: FileSystem) -> Path | None:

@@ -27,6 +27,7 @@ from cutlock.bundle.files import (
     REAL,
     FileSystem,
     Kind,
+    Mark,
     digest_files,
     make_durable_directory,
     remove_tree,
@@ -77,12 +78,16 @@ class BundleWriter:
         self._sealed: bytes
         self._sequence: int
         self._parts: dict[str, FileRecord] = {}
+        self.marks: dict[str, Mark] = {}
+        """Of every file by its name, from before its digest was taken."""
         self._info_sha256 = ""
         """Of `training_info.json`, which is written last, and says which cut it is of."""
         self.path = root / directory_name(Place.TEMPORARY, step, attempt)
         """Where the parts are written until the bundle is published."""
         self.final = root / directory_name(Place.PUBLISHED, step)
         """Where the bundle is when it is published."""
+        self.size = 0
+        """Bytes of all files but the manifest, when it is sealed."""
         self.reclaimed: tuple[Path, ...]
         """What was in the way: a dead save's directory (removed), a broken bundle (renamed)."""
 
@@ -169,6 +174,7 @@ class BundleWriter:
         """
         with self._stage("seal", _State.OPEN, _State.SEALED):
             files = self._harden(rows, parts)
+            self.size = sum(file.size for file in files)
             self._sequence = scan(self._root, None, self._fs).sequence + 1
             manifest = Manifest(
                 run_id=self._run_id,
@@ -181,6 +187,7 @@ class BundleWriter:
             self._fs.write_file(self.path / MANIFEST, self._sealed)
             self._fs.sync_file(self.path / MANIFEST)
             self._fs.sync_directory(self.path)
+            self.marks[MANIFEST] = self._fs.mark(self.path / MANIFEST)
         return manifest
 
     def publish(self) -> Path:
@@ -262,7 +269,9 @@ class BundleWriter:
 
     def _require_wanted(self, call: str) -> None:
         if self._revoked:
-            raise SaveError(f"{call} of {self.path} came too late: the save was given up")
+            raise SaveError(
+                f"{call} of {self.path} came too late: the save was given up; save again"
+            )
 
     def _clear_the_way(self) -> tuple[Path, ...]:
         fs, moved = self._fs, []
@@ -311,6 +320,7 @@ class BundleWriter:
         names = list(names)
         for name in names:
             self._fs.begin_sync(self.path / name)
+            self.marks[name] = self._fs.mark(self.path / name)
         digests = digest_files(self._fs, ((self.path / name, None) for name in names))
         return [FileRecord(name, *digest) for name, digest in zip(names, digests, strict=True)]
 

@@ -82,14 +82,6 @@ async def begin(ready: PlaneReady, parts: StateParts) -> tuple[PlaneConnected, R
     config = parts.config
     if ready.plan is not None:
         settle(parts.root)
-    parts.events.record(
-        Action.BEGIN_RUN,
-        incarnation=parts.identity.incarnation,
-        sampler=config.plain()["sampler"]["name"],
-        prompts_per_step=config.prompts_per_step,
-        group_size=config.group_size,
-        epochs=config.epochs,
-    )
     connected = await connect_plane(ready, parts.connect)
     state = build_state(
         config,
@@ -100,6 +92,21 @@ async def begin(ready: PlaneReady, parts: StateParts) -> tuple[PlaneConnected, R
         now=parts.now,
         sleep=parts.sleep,
         stops=parts.stops,
+    )
+    sampler = config.plain()["sampler"]
+    parts.events.record(
+        Action.BEGIN_RUN,
+        incarnation=parts.identity.incarnation,
+        sampler=sampler["name"],
+        window=sampler.get("window"),
+        prompts_per_step=config.prompts_per_step,
+        group_size=config.group_size,
+        epochs=config.epochs,
+        max_steps=config.max_steps,
+        capacity=state.permits.capacity,
+        spare_prompts=config.buffer.spare_prompts,
+        units=connected.plane.info.units,
+        cut=config.checkpoint.cut_of(connected.plane),
     )
     return connected, state
 

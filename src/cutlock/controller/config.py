@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -13,10 +13,15 @@ from cutlock.records import digest_of
 from cutlock.samplers import SamplerConfig, build_sampler, parse_sampler
 from cutlock.samplers.config import InOrderConfig, refusal
 
+if TYPE_CHECKING:
+    from cutlock.plane.base import DataPlane
+
 __all__ = [
     "BufferConfig",
     "CheckpointConfig",
+    "CutMode",
     "FailureConfig",
+    "MetricsConfig",
     "PlaneConfig",
     "RunConfig",
     "TaskConfig",
@@ -25,6 +30,8 @@ __all__ = [
     "load_config",
     "parse_config",
 ]
+
+CutMode: TypeAlias = Literal["narrow", "full"]
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -47,10 +54,11 @@ class CheckpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     every: Positive = 5
     """Training steps between saves; the last step is always saved."""
-    cut: Literal["narrow", "full"] = "narrow"
+    cut: CutMode | None = None
     """`narrow`: nothing waits but for one step in memory and the copy of the trainer; all files
     are written while the run goes on. `full`: rows are written in a window in which nothing
-    moves, the other files while the trainer waits. The same promises either way."""
+    moves, the other files while the trainer waits. The same promises either way. None: narrow,
+    or full on a plane that has to be left alone while it writes its rows."""
     keep: Positive = 3
     """Bundles to keep."""
     rows: bool = True
@@ -61,6 +69,20 @@ class CheckpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     it has limits of its own, and can pass this one by as much."""
     failures_in_a_row: Positive = 3
     """So many failed saves, one after the other, end the run."""
+
+    def cut_of(self, plane: DataPlane) -> CutMode:
+        """How the rows of this plane are saved.
+
+        Raises:
+            ConfigError: a narrow cut is asked for, which the plane cannot bear.
+        """
+        if self.cut == "narrow" and not plane.splits_snapshot:
+            raise ConfigError(
+                "checkpoint.cut = 'narrow', and the plane, a store of the kind "
+                f"{plane.info.kind!r}, has to be left alone while it writes its rows "
+                "(splits_snapshot is False); leave checkpoint.cut out, or set it to 'full'"
+            )
+        return self.cut or ("narrow" if plane.splits_snapshot else "full")
 
 
 class FailureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,6 +141,17 @@ class WatchdogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For so long the controller may not answer the driver, which then ends the run."""
 
 
+class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The Prometheus endpoint of the controller; see docs/metrics.md."""
+
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    """Of `http://HOST:PORT/metrics`; 0 takes a free one, None serves nothing."""
+    host: str = "127.0.0.1"
+    """The address that it listens on; others can scrape it only if that is not loopback."""
+    transfer_queue: bool = True
+    """With a port: switch TransferQueue's own endpoint on as well, on a free port."""
+
+
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that a run is configured by."""
 
@@ -136,6 +169,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: WorkerConfig = WorkerConfig()
     task: TaskConfig = TaskConfig()
     watchdog: WatchdogConfig = WatchdogConfig()
+    metrics: MetricsConfig = MetricsConfig()
 
     @property
     def digest(self) -> str:
@@ -184,7 +218,7 @@ def parse_config(raw: dict[str, Any]) -> RunConfig:
     if sampler is not None:
         if not isinstance(sampler, dict):
             raise ConfigError(
-                f"configuration: sampler = {sampler!r}: write a table, e.g. [sampler] with "
+                f"configuration: sampler = {sampler!r} is no table; write one, e.g. [sampler] with "
                 "name = 'in_order'"
             )
         config = msgspec.structs.replace(config, sampler=parse_sampler(sampler))

@@ -10,6 +10,8 @@ import msgspec
 
 from cutlock.alphabet import Action
 from cutlock.barrier import KindStatistics
+from cutlock.controller.endpoint import announced, serving
+from cutlock.controller.exporter import Exporter, Look
 from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.controller.restore import Restored, require_stage
 from cutlock.controller.rollout_pump import RolloutPump
@@ -38,6 +40,8 @@ class Status(msgspec.Struct, frozen=True):
     waiting_for: str
     stalls: tuple[StallReport, ...]
     failed_saves: tuple[FailedSave, ...]
+    metrics_url: str = ""
+    """Where the metrics are served; empty if they are not."""
 
 
 class SlotReport(msgspec.Struct, frozen=True):
@@ -79,12 +83,15 @@ class Controller:
         require_stage(restored, Restored, type(self).__name__)
         self._state = state = restored.state
         self._identity = identity
+        self._root = root
+        self._restored = restored.saved_step is not None
         self._saver = Saver(state, trainer, identity, root, restored.saved_step)
         self._rollouts = RolloutPump(state, generator)
         metrics = Metrics(root, identity.incarnation)
         self._train = TrainPump(state, self._rollouts, trainer, generator, self._saver, metrics)
         self._stalls: list[StallReport] = []
         self._watchdog = StallWatchdog(state.config.watchdog.stall_s, state.now)
+        self._metrics_url = ""
 
     def request_save(self) -> None:
         """Save as soon as no step is open, e.g. because the machine is about to go."""
@@ -106,14 +113,40 @@ class Controller:
             waiting_for="" if self._train.busy else self._train.waiting_for,
             stalls=tuple(self._stalls),
             failed_saves=tuple(self._saver.failed),
+            metrics_url=self._metrics_url,
+        )
+
+    def look(self) -> Look:
+        """A look at the run, for its metrics; to be taken on its loop."""
+        history = self._train.history
+        return Look(
+            state=self._state,
+            history=history,
+            saves=self._saver.timings,
+            failed_saves=len(self._saver.failed),
+            stalls=len(self._stalls),
+            in_flight=self._rollouts.in_flight,
+            incarnation=self._identity.incarnation,
+            run_id=self._identity.run_id,
+            restored=self._restored,
         )
 
     async def run(self) -> RunReport:
-        """Run until the data or the step budget ends.
+        """Run until the data or the step budget ends; serve metrics, if the configuration says so.
 
         Raises:
+            ConfigError: the port of the metrics is taken; nothing was begun.
             CutlockError: the first failure of a pump; the event log's last record names it.
         """
+        settings = self._state.config.metrics
+        if settings.port is None:
+            return await self._run()
+        exporter = Exporter(self.look, self._state.barrier.statistics)
+        async with serving(settings.host, settings.port, exporter) as self._metrics_url:
+            with announced(self._root, "cutlock", self._metrics_url):
+                return await self._run()
+
+    async def _run(self) -> RunReport:
         state = self._state
         state.events.record(Action.START_PUMPS, step=state.step, version=state.version.value)
         try:
@@ -155,7 +188,11 @@ class Controller:
             reports = self._watchdog.observe(self._progress())
             self._stalls += reports
             if reports and state.config.watchdog.action == "fail":
-                raise StallError("; ".join(report.message for report in reports))
+                found = "; ".join(report.message for report in reports)
+                raise StallError(
+                    f"{found}; see the logs of the workers, or raise watchdog.stall_s if this is "
+                    "their pace"
+                )
 
     def _progress(self) -> Progress:
         state = self._state

@@ -72,7 +72,7 @@ class Dispatcher:
     async def _drain_pool(self) -> int:
         state = self._state
         await state.stops.reach(Action.DRAIN_SPARE_POOL)
-        async with state.barrier.mutation("spare_drain", spans=False) as slot:
+        async with state.barrier.atomic_mutation("spare_drain") as slot:
             spares = state.pool.take(slot, state.config.prompts_per_step)
             admission_id = state.ledger.reserve(slot, spares)
             state.events.record(
@@ -214,7 +214,7 @@ class Dispatcher:
     async def _abort(self, group_id: str, version: int) -> None:
         state = self._state
         await state.stops.reach(Action.ABORT_STALE, group=group_id)
-        async with state.barrier.mutation("stale_abort", spans=False) as slot:
+        async with state.barrier.atomic_mutation("stale_abort") as slot:
             # It may have left generation meanwhile, or an earlier one have come to it.
             if self.first_stale(version) != group_id:
                 return

@@ -11,7 +11,7 @@ import msgspec
 from cutlock.alphabet import Action
 from cutlock.errors import ConfigError
 
-__all__ = ["NEVER_ANNOUNCED", "KillPlan"]
+__all__ = ["KILLABLE", "NEVER_ANNOUNCED", "KillPlan"]
 
 NEVER_ANNOUNCED = frozenset(
     {
@@ -32,6 +32,9 @@ NEVER_ANNOUNCED = frozenset(
 )
 """Actions without a stop point: they follow another one at once, or come from outside."""
 
+KILLABLE = tuple(action.value for action in Action if action not in NEVER_ANNOUNCED)
+"""Names of the actions at which a run can be killed."""
+
 
 class KillPlan(msgspec.Struct, frozen=True):
     """Stop points that send SIGKILL to this process at the n-th announcement of an action."""
@@ -49,14 +52,13 @@ class KillPlan(msgspec.Struct, frozen=True):
                 number.
         """
         name, colon, count = text.partition(":")
-        choices = [action.value for action in Action if action not in NEVER_ANNOUNCED]
-        if name not in choices:
+        if name not in KILLABLE:
             known = name in {action.value for action in Action}
-            near = difflib.get_close_matches(name, choices, 1)
+            near = difflib.get_close_matches(name, KILLABLE, 1)
             raise ConfigError(
                 f"{name!r} is {'an action without a stop point' if known else 'no action'}"
                 f"{f' (did you mean {near[0]}?)' if near else ''}; choose one of "
-                f"{', '.join(choices)}"
+                f"{', '.join(KILLABLE)}"
             )
         if colon and not (count.isdecimal() and int(count) > 0):
             raise ConfigError(

@@ -95,6 +95,13 @@ class PromptLoader:
         return self._position
 
     @property
+    def unread(self) -> int:
+        """Prompts that are still to be served, over all epochs that are left."""
+        if self._exhausted:
+            return 0
+        return (self._epochs - self._epoch) * len(self._prompts) - self._position
+
+    @property
     def exhausted(self) -> bool:
         """Whether no batch is left."""
         return self._exhausted

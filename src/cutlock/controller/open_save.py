@@ -58,6 +58,8 @@ class SaveTiming(msgspec.Struct, frozen=True):
     exclusive: float
     asynchronous: float
     groups: int
+    size: int
+    """Of the bundle, in bytes."""
 
 
 def package_versions() -> dict[str, str]:
@@ -276,7 +278,14 @@ class OpenSave:
         """Of a save that was published."""
         times = self._cut.timing
         groups = len(self._snapshot.index)
-        return SaveTiming(self.step, times.drain, times.exclusive, times.asynchronous, groups)
+        return SaveTiming(
+            step=self.step,
+            drain=times.drain,
+            exclusive=times.exclusive,
+            asynchronous=times.asynchronous,
+            groups=groups,
+            size=self.writer.size,
+        )
 
     def _training_info(self) -> TrainingInfo:
         state, snapshot = self.state, self._snapshot

@@ -347,7 +347,9 @@ async def restore_state(connected: PlaneConnected, state: RunState) -> Restored:
     """
     require_stage(connected, PlaneConnected, "restore_state")
     if state.plane is not connected.plane:
-        raise MisuseError("the state is built on another plane than the one that was restored")
+        raise MisuseError(
+            "the state is built on another plane than the one that was restored; build it on that"
+        )
     plan = connected.ready.plan
     if plan is None:
         return Restored(_TOKEN, state, None)
@@ -375,6 +377,7 @@ async def restore_state(connected: PlaneConnected, state: RunState) -> Restored:
         state.ledger.restore(slot, snapshot.ledger, snapshot.next_admission, owned)
         state.shortfall.restore(slot, snapshot.shortfall)
         state.dropped = snapshot.dropped
+        state.trained = plan.info.trained_groups
         events.record(Action.RESTORE_LEDGER, groups=[r.group_id for r in snapshot.ledger])
         await stops.reach(Action.RESTORE_CURSOR)
         state.loader.restore(slot, snapshot.loader)

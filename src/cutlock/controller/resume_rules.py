@@ -57,6 +57,7 @@ def _free(why: str) -> FieldRule:
 _OTHER_SAMPLER = "cursor and stamps mean something else under another sampler"
 _OTHER_DATA = "the saved position means nothing in another data set"
 _A_LIMIT = "a limit of what is done from now on"
+_WATCHED = "who watches changes nothing"
 
 RULES: Mapping[str, FieldRule] = {
     "seed": _refused("the order of the prompts depends on it"),
@@ -85,7 +86,9 @@ RULES: Mapping[str, FieldRule] = {
         "the saved pool stays as it is, is filled below the new mark and drained at the end"
     ),
     "checkpoint.every": _free("the rhythm of later saves"),
-    "checkpoint.cut": _free("a bundle does not depend on how it was cut"),
+    "checkpoint.cut": _free(
+        "a bundle does not depend on how it was cut; left out, it is as the plane can bear it"
+    ),
     "checkpoint.keep": _adapts("older bundles beyond it are removed after the next save"),
     "checkpoint.rows": _adapts("later bundles go by it; what this bundle lacks is generated again"),
     "checkpoint.limit_s": _free(_A_LIMIT),
@@ -97,7 +100,7 @@ RULES: Mapping[str, FieldRule] = {
     "plane.partition": _with_rows("the saved rows are in that partition"),
     "plane.limit_s": _free(_A_LIMIT),
     "plane.unit_limit_s": _free(_A_LIMIT),
-    "plane.snapshot": _free("what is written is the same"),
+    "plane.snapshot": _free("what is read is the same"),
     "workers.generators": _free("generators keep nothing"),
     "workers.token_delay_s": _free("generators keep nothing"),
     "workers.learning_rate": _adapts("the saved optimizer goes on with it"),
@@ -110,6 +113,9 @@ RULES: Mapping[str, FieldRule] = {
     "watchdog.stall_s": _free(_A_LIMIT),
     "watchdog.action": _free("what a stall leads to from now on"),
     "watchdog.controller_s": _free(_A_LIMIT),
+    "metrics.port": _free(_WATCHED),
+    "metrics.host": _free(_WATCHED),
+    "metrics.transfer_queue": _free(_WATCHED),
 }
 """By the path of the field; every field of `RunConfig` and of each sampler has one."""
 

@@ -86,7 +86,9 @@ class RolloutPump(Dispatcher):
     def _launch(self, record: LedgerRecord) -> None:
         """Start the rollout of an admitted group, which has a place in the buffer."""
         if self._group is None:
-            raise InvariantError(f"group {record.group_id!r} launched before the pump runs")
+            raise InvariantError(
+                f"group {record.group_id!r} launched before the pump runs; await run() first"
+            )
         task = self._group.create_task(self._rollout(record), name=f"rollout {record.group_id}")
         self._tasks[record.group_id] = task
         self._group_of[task] = record.group_id
@@ -117,7 +119,7 @@ class RolloutPump(Dispatcher):
         try:
             async with self._in_flight:
                 fields = await self._generate(record, attempt)
-            async with state.barrier.mutation("group_commit", spans=False) as slot:
+            async with state.barrier.atomic_mutation("group_commit") as slot:
                 await state.buffer.commit(slot, group_id, fields, end_weight=state.version.value)
                 state.commits += 1
                 self._land(group_id)
@@ -169,7 +171,7 @@ class RolloutPump(Dispatcher):
         state = self._state
         group_id = record.group_id
         await state.stops.reach(Action.DROP_GROUP, group=group_id)
-        async with state.barrier.mutation("drop", spans=False) as slot:
+        async with state.barrier.atomic_mutation("drop") as slot:
             substitute = self._replace(slot, record, error)
             self._excused.pop(group_id, None)
             if substitute is not None:

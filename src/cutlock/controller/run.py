@@ -226,8 +226,8 @@ class Run(Dispatcher, Steps):
         """Put the rows of a finished group and hand it from the ledger to the buffer.
 
         Args:
-            slot: of this run's barrier, with `spans=False`: all that a cut reads changes in one
-                step, after the rows are put.
+            slot: of this run's barrier, made by `atomic_mutation`: all that a cut reads changes
+                in one step, after the rows are put.
             fields: one tensor per sibling, and so `group_size`, under each name. One of them is
                 `reward`, float32 of shape (1,): a restore reads it to see that rows have data.
 
@@ -263,7 +263,7 @@ class Run(Dispatcher, Steps):
                 f"group {record.group_id!r} cannot be given up before an attempt at it has failed; "
                 "let the error out of the block of attempt()"
             )
-        async with state.barrier.mutation("drop", spans=False) as slot:
+        async with state.barrier.atomic_mutation("drop") as slot:
             substitute = self._replace(slot, record, error)
         self._failed.discard(record.group_id)
         if substitute is None:
@@ -330,6 +330,7 @@ class Run(Dispatcher, Steps):
         state.events.record(
             Action.TRAIN_STEP, step=state.step, groups=[entry.group_id for entry in entries]
         )
+        state.trained += len(entries)
         if report is not None:
             oldest = min(entry.start_weight for entry in entries)
             self._metrics.write(TrainedStep(state.step, report, state.version.value - oldest))

@@ -92,7 +92,10 @@ class RunDirectory:
                 "--out` was given"
             ) from error
         except msgspec.DecodeError as error:
-            raise AuditError(f"{path} is not a run's identity: {error}") from error
+            raise AuditError(
+                f"{path} is not a run's identity: {error}; put the file back that `cutlock run` "
+                "has written"
+            ) from error
 
     def logs(self) -> dict[int, Path]:
         """Event logs by incarnation, ascending."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +19,7 @@ import msgspec
 
 from cutlock.alphabet import Action
 from cutlock.bundle.artifacts import DATA_PLANE, POLICY
+from cutlock.bundle.files import Mark
 from cutlock.bundle.publication import prune
 from cutlock.bundle.writing import BundleWriter
 from cutlock.controller.capture import Capture
@@ -149,7 +151,7 @@ class Saver:
         """Write one bundle, and prune; `taken` is done when the train pump may go on."""
         try:
             with self._new_clock() as clock:
-                await self._write(step, clock, taken)
+                marks = await self._write(step, clock, taken)
         except (PlaneLostError, WorkerLostError):
             raise
         except (SaveError, BundleExistsError, PlaneError, WorkerError, OSError) as error:
@@ -165,9 +167,11 @@ class Saver:
                 ) from error
             return
         self._failures = 0
-        await self._prune(step)
+        await self._prune(step, marks)
 
-    async def _write(self, step: int, clock: SaveClock, taken: asyncio.Future[None] | None) -> None:
+    async def _write(
+        self, step: int, clock: SaveClock, taken: asyncio.Future[None] | None
+    ) -> Mapping[str, Mark]:
         """Write one bundle; a failure is recorded in the step in which it opens the door."""
         writer: BundleWriter | None = None
         opened: OpenSave | None = None
@@ -191,6 +195,7 @@ class Saver:
             if taken is not None:
                 taken.set_result(None)
             await opened.write()
+            return writer.marks
         except (Exception, asyncio.CancelledError) as caught:
             error = _failure(caught)
             self.open = None
@@ -220,7 +225,7 @@ class Saver:
                 # A thread that is still at it publishes nothing any more.
                 writer.revoke()
 
-    async def _prune(self, step: int) -> None:
+    async def _prune(self, step: int, marks: Mapping[str, Mark]) -> None:
         """Keep the newest bundles; failing to remove an old one fails nothing else."""
         state = self._state
         await state.stops.reach(Action.PRUNE_BUNDLES)
@@ -228,7 +233,8 @@ class Saver:
         try:
             with self._new_clock() as clock:
                 removed = await clock.in_thread(
-                    "pruning old bundles", lambda: prune(self._root, keep, published)
+                    "pruning old bundles",
+                    lambda: prune(self._root, keep, published, marks=marks),
                 )
         except (SaveError, OSError) as error:
             self._record_failure(step, error)

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeVar
 
-from cutlock.errors import SaveError
+from cutlock.errors import CutlockError, SaveError, WorkerError
 
 __all__ = ["SaveClock"]
 
@@ -73,6 +73,8 @@ class SaveClock:
 
         Raises:
             SaveError: the time was over, or is over before the trainer has answered.
+            WorkerError: the trainer raised something foreign, as the libraries that write
+                weights do when the disk is full.
         """
         late = self._late(what, "does the trainer answer?")
         if self._over.done():
@@ -94,6 +96,13 @@ class SaveClock:
             if not limit.expired():
                 raise
             raise late from error
+        except (CutlockError, OSError):
+            raise
+        except Exception as error:
+            raise WorkerError(
+                f"the trainer failed in {what}: {error!r}; mend what it names, "
+                "the next save tries again"
+            ) from error
 
     def _late(self, what: str, question: str) -> SaveError:
         return SaveError(

@@ -21,6 +21,7 @@ from cutlock.controller.actor import ActorArguments, ControllerActor
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.config import RunConfig
 from cutlock.controller.core import RunReport, Status
+from cutlock.controller.endpoint import announced
 from cutlock.controller.restore import PlaneReady, ResumePlan, load_plane
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import (
@@ -172,12 +173,16 @@ async def single_controller(
     )
     controller = ray.remote(num_cpus=1, max_concurrency=8)(ControllerActor).remote()
     parts: list[Callable[[], Awaitable[None]]] = [generators.close, hosted.close]
+    announcements = contextlib.ExitStack()
     try:
         watch("starting TransferQueue", None)
+        watched = config.metrics.port is not None and config.metrics.transfer_queue
         bootstrap = await TransferQueueBootstrap.start(
-            config.plane.units, limit_s=config.plane.limit_s
+            config.plane.units, limit_s=config.plane.limit_s, metrics=watched
         )
         parts.append(bootstrap.stop)
+        if (url := await bootstrap.metrics_url()) is not None:
+            announcements.enter_context(announced(directory.root, "transfer_queue", url))
         ready = await _restore(plan, bootstrap, hosted, watch)
         watch("starting the controller", None)
         arguments = ActorArguments(
@@ -194,6 +199,7 @@ async def single_controller(
         yield SingleController(controller, arguments, watch)
     finally:
         watch("stopping", None)
+        announcements.close()
         # At once and first, so that it is not told of the end of the others.
         ray.kill(controller)
         # Whatever failed is reported already; what does not stop ends with Ray.
@@ -292,7 +298,10 @@ async def _follow(
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, CutlockError):
             raise error.cause from error
-        raise WorkerError(f"the controller failed: {error.cause!r}") from error
+        raise WorkerError(
+            f"the controller failed: {error.cause!r}; mend what that names, then resume the run "
+            f"with `cutlock resume {arguments.root}`"
+        ) from error
     except ray.exceptions.RayError as error:
         raise WorkerLostError(
             f"the controller's process died; resume the run with `cutlock resume {arguments.root}`"

@@ -75,7 +75,9 @@ class Permits:
     def release(self, count: int = 1) -> None:
         """Give places back."""
         if count > self._held:
-            raise InvariantError(f"{count} places given back and only {self._held} are taken")
+            raise InvariantError(
+                f"{count} places given back and only {self._held} are taken; give each back once"
+            )
         self._held -= count
         for _ in range(count):
             self._freed.release()
@@ -110,6 +112,8 @@ class RunState:
     dropped: int = 0
     """Prompts given up so far; moves only inside a slot."""
     commits: int = 0
+    trained: int = 0
+    """Groups trained so far, counted over restarts."""
 
     @property
     def settled(self) -> bool:
@@ -137,9 +141,12 @@ def build_state(
 
     Args:
         lineage: prefix of row keys; different for every process of a run.
+
+    Raises:
+        ConfigError: the plane does not bear the cut that is asked for.
     """
     capacity = config.capacity()
-    barrier = Barrier(now, instant=config.checkpoint.cut == "narrow")
+    barrier = Barrier(now, instant=config.checkpoint.cut_of(plane) == "narrow")
     ledger = Ledger(barrier)
     return RunState(
         config=config,

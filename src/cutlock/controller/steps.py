@@ -42,7 +42,7 @@ class Steps:
             raise StallError(
                 f"step {state.step} needs {need} groups, no rollout is left, and sampler "
                 f"{state.sampler.name!r} selects none of the {len(state.buffer.ready())} that "
-                "are ready; they stay in the last bundle"
+                "are ready; they stay in the last bundle, resume from it with a wider window"
             )
         await state.changed.wait()
 
@@ -85,7 +85,7 @@ class Steps:
         """Claim the groups of the next step; None if they are no longer to be selected."""
         state = self._state
         await state.stops.reach(Action.SELECT_GROUPS, step=state.step)
-        async with state.barrier.mutation("select", spans=False) as slot:
+        async with state.barrier.atomic_mutation("select") as slot:
             chosen = self._selectable()
             if chosen is None:
                 return None
@@ -100,7 +100,7 @@ class Steps:
         state = self._state
         version = state.version.value
         await state.stops.reach(Action.EVICT_GROUPS, version=version)
-        async with state.barrier.mutation("evict", spans=False) as slot:
+        async with state.barrier.atomic_mutation("evict") as slot:
             stale = self._stale()
             if self._held_up() or not stale:
                 return
@@ -115,7 +115,7 @@ class Steps:
     async def _clear(self) -> None:
         """Delete the rows of the open step."""
         state = self._state
-        async with state.barrier.mutation("clear", spans=False) as slot:
+        async with state.barrier.atomic_mutation("clear") as slot:
             await state.buffer.clear_claimed(slot, state.step)
 
     async def _raise_version(self) -> None:

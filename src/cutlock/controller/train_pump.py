@@ -139,6 +139,7 @@ class TrainPump(Steps):
             oldest = min(entry.start_weight for entry in entries)
             trained = TrainedStep(step, report, state.version.value - oldest)
             self.history.append(trained)
+            state.trained += len(entries)
             self._metrics.write(trained)
             await self._clear()
         await self._raise_version()

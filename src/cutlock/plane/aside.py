@@ -2,8 +2,10 @@
 
 A unit answers in one thread. TransferQueue saves in that thread too, as one request among
 others, and every put, get and clear that comes meanwhile waits for the whole of it. Here the
-save is a call of the unit's Ray actor, whose own thread has nothing else to do. The writer, and
-so the file, is TransferQueue's.
+save is a call of the unit's Ray actor, whose own thread has nothing else to do. The writer is
+TransferQueue's but for one thing: a row is written as its bytes. Torch would write each of them
+as a file of its own inside the file, for up to ten times the time, and read it back so. What
+`tq.load_checkpoint` reads is the same.
 
 The rows are those of the moment at which the call begins, because a unit replaces a value and
 never changes one. Only a row that is put or cleared in this very moment may be written with some
@@ -54,13 +56,20 @@ def _writer() -> Callable[..., dict[str, Any] | None]:
     def write(unit: Any, unit_id: str, path: str, switch_s: float) -> dict[str, Any] | None:
         import copy
         import sys
-        from types import SimpleNamespace
+        from types import FunctionType, MethodType, SimpleNamespace
 
         rows = copy.copy(unit.storage_data)
         if unit.storage_unit_id != unit_id or getattr(rows, "ssd_offload_enabled", False):
             return None
         rows.field_data = {field: dict(column) for field, column in [*rows.field_data.items()]}
         rows._active_keys = set().union(*rows.field_data.values())
+        save = type(rows).save_checkpoint
+        of_bytes = FunctionType(
+            save.__code__,
+            {**save.__globals__, "pickle": pickle_of_bytes()},
+            closure=save.__closure__,
+        )
+        rows.save_checkpoint = MethodType(of_bytes, rows)
         still = copy.copy(unit)
         still.storage_data = rows
         usual_s = sys.getswitchinterval()
@@ -71,5 +80,50 @@ def _writer() -> Callable[..., dict[str, Any] | None]:
             sys.setswitchinterval(usual_s)
         body: dict[str, Any] = answer.body
         return body
+
+    def pickle_of_bytes() -> Any:
+        """The module `pickle`, whose `dump` writes a dense tensor as its bytes.
+
+        Anything else is written as it always is. What is named in the file is torch's.
+        """
+        import functools
+        import pickle
+        from types import SimpleNamespace
+
+        import torch
+
+        class Flat:
+            """The elements of a tensor."""
+
+            def __init__(self, tensor: torch.Tensor) -> None:
+                self.tensor = tensor
+
+        # One object for each type, which a file names once.
+        of_type = functools.cache(lambda dtype: functools.partial(torch.frombuffer, dtype=dtype))
+
+        class Pickler(pickle.Pickler):
+            def reducer_override(self, value: Any) -> Any:
+                if value.__class__ is Flat:
+                    tensor = value.tensor
+                    elements: Any = tensor.view(-1).view(torch.uint8).numpy()
+                    return of_type(tensor.dtype), (pickle.PickleBuffer(elements),)
+                if value.__class__ is torch.Tensor and plain(value):
+                    return torch.reshape, (Flat(value), tuple(value.shape))
+                return NotImplemented
+
+        def plain(tensor: torch.Tensor) -> bool:
+            return (
+                tensor.layout is torch.strided
+                and tensor.is_cpu
+                and tensor.is_contiguous()
+                and tensor.numel() > 0
+                and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+                and not tensor.is_quantized
+            )
+
+        def dump(value: Any, file: Any, protocol: int) -> None:
+            Pickler(file, protocol).dump(value)
+
+        return SimpleNamespace(**{**vars(pickle), "dump": dump})
 
     return write

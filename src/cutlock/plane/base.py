@@ -48,7 +48,7 @@ READABLE_VERSIONS: Mapping[str, tuple[str, ...]] = {
 
 SnapshotMode = Literal["aside", "request"]
 """How a storage unit writes its rows: beside its requests, or as one of them, for which all
-others wait. What is written is the same."""
+others wait. What is loaded is the same."""
 
 STAMP_FILE = "metadata.json"
 """File in a snapshot directory, written last, that holds the caller's stamp."""
@@ -68,7 +68,7 @@ class PlaneInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PlaneStamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The caller's values that a snapshot carries inside, to bind it to one cut.
 
-    Source: design, section 9; the seeds stamp the index digest and the ledger's sha256.
+    Source: design, section 9: what binds the rows to index and ledger.
     """
 
     cut_id: str
@@ -157,6 +157,13 @@ class DataPlane(Protocol):
         """Kind, version and number of units of the connected store."""
         ...
 
+    @property
+    def splits_snapshot(self) -> bool:
+        """Whether other rows may come and go between `snapshot_index` and the end of
+        `snapshot_rows`, as under the narrow cut; else nothing is put or cleared meanwhile.
+        """
+        ...
+
     async def put(self, keys: Sequence[str], fields: Fields) -> None:
         """Store copies of rows, or add or overwrite fields of existing rows.
 
@@ -208,8 +215,8 @@ class DataPlane(Protocol):
     async def snapshot_rows(self, directory: Path, stamp: PlaneStamp) -> None:
         """Write the rows of every unit, then `metadata.json` with `stamp`, last.
 
-        Under the narrow cut other rows come and go meanwhile, while those that the snapshot is for
-        stay as they are. A store that cannot bear it is saved with `checkpoint.cut = "full"`.
+        If it `splits_snapshot`, other rows come and go meanwhile, while those that the snapshot is
+        for stay as they are.
 
         After an error, a time-out or a cancellation there is no stamp, and the store may go
         on writing for a while: a new snapshot needs a new directory.

@@ -283,6 +283,11 @@ class MemoryPlane:
         """Kind, version and number of units of the connected store."""
         return self._store.info
 
+    @property
+    def splits_snapshot(self) -> bool:
+        """See `DataPlane.splits_snapshot`."""
+        return True
+
     async def put(self, keys: Sequence[str], fields: Fields) -> None:
         """See `DataPlane.put`."""
         check_put(keys, fields)

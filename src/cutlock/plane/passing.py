@@ -28,6 +28,11 @@ class PassingPlane:
         """See `DataPlane.info`."""
         return self._plane.info
 
+    @property
+    def splits_snapshot(self) -> bool:
+        """See `DataPlane.splits_snapshot`."""
+        return self._plane.splits_snapshot
+
     async def put(self, keys: Sequence[str], fields: Fields) -> None:
         """See `DataPlane.put`."""
         await self._plane.put(keys, fields)

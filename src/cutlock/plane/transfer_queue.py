@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
+import logging
 import os
 import threading
 import time
@@ -94,6 +95,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
 
 LIMIT_S = 120.0
 """Default limit of one call in seconds; a snapshot is one call too."""
@@ -173,10 +176,19 @@ class _StrictManager(AsyncSimpleStorageManager):  # type: ignore[misc]
     async def _save_aside(self, path: str, unit: str) -> bool:
         """Whether the unit has written; if Ray does not reach it, a request shows why."""
         try:
-            actor = await _in_thread(lambda: ray.get_actor(self.actors[unit]))
-            return await write_aside(actor, unit, path)
-        except (ValueError, RayActorError):
-            return False
+            for actor in await _in_thread(lambda: _actors(self.actors[unit])):
+                if await write_aside(actor, unit, path):
+                    return True
+            why = "Ray has no actor of that name that is this unit and keeps its rows in memory"
+        except (ValueError, RayActorError) as error:
+            why = str(error)
+        _LOG.warning(
+            "storage unit %s writes its rows as a request, and puts, gets and clears wait for it, "
+            "in spite of plane.snapshot = 'aside': %s",
+            self.actors[unit],
+            why,
+        )
+        return False
 
     async def clear_data(self, metadata: Any) -> None:
         groups = self._group_by_hash(metadata.global_indexes)
@@ -269,6 +281,11 @@ class TransferQueuePlane:
     def info(self) -> PlaneInfo:
         """Kind, version and number of units of the connected store."""
         return self._info
+
+    @property
+    def splits_snapshot(self) -> bool:
+        """See `DataPlane.splits_snapshot`."""
+        return True
 
     async def put(self, keys: Sequence[str], fields: Fields) -> None:
         """See `DataPlane.put`."""
@@ -460,7 +477,9 @@ class TransferQueueBootstrap:
         self._unusable: str | None = None
 
     @classmethod
-    async def start(cls, units: int = 2, *, limit_s: float = LIMIT_S) -> TransferQueueBootstrap:
+    async def start(
+        cls, units: int = 2, *, limit_s: float = LIMIT_S, metrics: bool = False
+    ) -> TransferQueueBootstrap:
         """Start a TransferQueue in the Ray cluster that this process is connected to.
 
         The controller and each unit take one of Ray's CPUs. There is one TransferQueue in a
@@ -469,6 +488,7 @@ class TransferQueueBootstrap:
         Args:
             units: number of storage units; rows have no capacity limit.
             limit_s: limit of this and of every later call, in seconds.
+            metrics: whether it serves its own Prometheus metrics, on a free port.
 
         Raises:
             PlaneError: one runs already, Ray has too few CPUs, or it did not come up.
@@ -490,6 +510,7 @@ class TransferQueueBootstrap:
                 # Polling: an unanswerable question gives an empty answer, not an error that
                 # the controller logs.
                 "controller": {"polling_mode": True},
+                "metrics": {"enabled": metrics, "port": 0},
                 "backend": {
                     "storage_backend": _BACKEND,
                     _BACKEND: {"num_data_storage_units": units, "total_storage_size": None},
@@ -505,6 +526,11 @@ class TransferQueueBootstrap:
     def info(self) -> PlaneInfo:
         """Kind, version and number of units of the store."""
         return self._info
+
+    async def metrics_url(self) -> str | None:
+        """Where the store serves its metrics; None if it does not."""
+        endpoint = await self._bounded("metrics_url", _in_thread(tq.get_metrics_endpoint))
+        return None if endpoint is None else f"http://{endpoint}/metrics"
 
     async def require_untouched(self) -> None:
         """See `BootstrapPlane.require_untouched`."""
@@ -588,8 +614,8 @@ class TransferQueueBootstrap:
             if unowned:
                 clear = functools.partial(tq.kv_clear, unowned, partition)
                 await self._bounded("load", _in_thread(clear))
-        for unit in range(self._info.units):
-            await self._drop_orphans(unit, owned)
+        units = range(self._info.units)
+        await asyncio.gather(*(self._drop_orphans(unit, owned) for unit in units))
 
     async def _drop_orphans(self, unit: int, owned: list[int]) -> None:
 
@@ -671,6 +697,19 @@ def _info(units: int) -> PlaneInfo:
 def _part(name: str, server: Any) -> Part:
     ports = server.ports
     return Part(name, server.ip, ports.get("put_get_socket") or ports["request_handle_socket"])
+
+
+def _actors(name: str) -> list[Any]:
+    """The actors of that name in all namespaces: units are in that of whoever started them.
+
+    Raises:
+        ValueError: one of them has just gone.
+    """
+    return [
+        ray.get_actor(name, namespace=actor["namespace"])
+        for actor in ray.util.list_named_actors(all_namespaces=True)
+        if actor["name"] == name
+    ]
 
 
 def _find_controller() -> Any | None:

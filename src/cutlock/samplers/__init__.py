@@ -93,7 +93,7 @@ def build_sampler(config: SamplerConfig, barrier: Barrier) -> AnySampler:
             except TypeError as error:
                 raise ConfigError(
                     f"sampler {config.path!r} does not take the options "
-                    f"{sorted(config.options)}: {error}"
+                    f"{sorted(config.options)}: {error}; give sampler.options what its class takes"
                 ) from error
             sampler: AnySampler = found(barrier, **config.options)
             for name in ("name", "cursor"):

@@ -53,7 +53,9 @@ class TrainerVersion:
             InvariantError: `value` is not later.
         """
         if value <= self._value:
-            raise InvariantError(f"the trainer version cannot go from {self._value} to {value}")
+            raise InvariantError(
+                f"the trainer version cannot go from {self._value} to {value}; it only rises"
+            )
         self._value = value
         for waiter in self._waiters:
             if not waiter.done():

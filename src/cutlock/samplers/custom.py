@@ -72,8 +72,8 @@ def load_class(path: str) -> type[Any]:
         raise ConfigError(f"sampler {path!r} is {found!r}; name a class")
     if not isinstance(getattr(found, "restorable", None), bool):
         raise ConfigError(
-            f"sampler {path!r} must say at class level whether a bundle may be restored under "
-            "it: `restorable = True` or `restorable = False`"
+            f"sampler {path!r} does not say whether a bundle may be restored under it; set "
+            "`restorable = True` or `restorable = False` at class level"
         )
     split = hasattr(found, "wait_until_admissible") and hasattr(found, "commit_admission")
     if not split and not hasattr(found, "admit"):
@@ -104,7 +104,7 @@ async def admit_split(
     """
     await sampler.wait_until_admissible(version)
     await opened()
-    async with barrier.mutation("admission", spans=False) as slot:
+    async with barrier.atomic_mutation("admission") as slot:
         return commit(slot, sampler.commit_admission(slot, version.value))
 
 

@@ -42,7 +42,7 @@ def read_action(act: Value) -> ActionCall:
     if isinstance(act, tuple) and act and isinstance(act[0], str):
         return _from_tuple(act[0], act[1:])
     raise ToolError(
-        f'the variable {ACT} is {to_tla(act)}, not [name |-> "Name", ...] or <<"Name", ...>>'
+        f'the variable {ACT} is {to_tla(act)}; set it to [name |-> "Name", ...] or <<"Name", ...>>'
     )
 
 

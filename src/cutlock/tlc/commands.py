@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
 
 from cutlock.report.command import (
     ToolCommand,
@@ -16,16 +14,20 @@ from cutlock.report.command import (
     jar_option,
     json_option,
     manifest_option,
-    write_json,
+    quiet_option,
+    write_result,
     write_whole,
 )
-from cutlock.report.terminal import Progress
-from cutlock.tlc.check import Checked, check_models
-from cutlock.tlc.doctor import diagnose
+from cutlock.report.exits import ExitCode
+from cutlock.report.progress import Progress
+from cutlock.report.terminal import Terminal
+from cutlock.tlc.check import Checked, Report, check_models
+from cutlock.tlc.doctor import Diagnosis, diagnose
 from cutlock.tlc.graph import graph_to_json
-from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, load_manifest
+from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, complete_models, load_manifest
 from cutlock.tlc.mutants import (
     Mutant,
+    MutantReport,
     check_mutants,
     counterexample_file,
     example_of,
@@ -33,31 +35,36 @@ from cutlock.tlc.mutants import (
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import Toolchain, find_toolchain
 from cutlock.tlc.selftest import self_test
-from cutlock.tlc.terminal import show_diagnosis, show_mutants, show_report
+from cutlock.tlc.terminal import (
+    searched,
+    show_diagnosis,
+    show_mutants,
+    show_report,
+    told_briefly,
+)
 
 __all__ = ["check", "doctor", "mutants", "toolchain_for"]
 
 _CHECKED_MODES = tuple(mode for mode in Mode if mode is not Mode.MUTANT)
 
-_EXIT_CODES = """\b
-Exit codes:
-  0  as expected
-  1  a violation, or another result than expected
-  2  wrong usage, or a manifest that breaks a rule
-  3  Java or TLC is missing
-  4  a specification or the checker itself failed
-  5  out of time without an answer
-"""
+_EXITS = {
+    ExitCode.OK: "as expected",
+    ExitCode.FAILED: "a violation, or another result than expected",
+    ExitCode.USAGE: "wrong usage, or a manifest that breaks a rule",
+    ExitCode.TOOL_MISSING: "Java or TLC is missing",
+    ExitCode.TOOL_FAILED: "a specification or the checker itself failed",
+    ExitCode.OUT_OF_TIME: "out of time without an answer",
+}
 
-_console = Console()
-_errors = Console(stderr=True)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _selection(command: _F) -> _F:
+def _selection(*modes: Mode) -> Callable[[_F], _F]:
     """The arguments that say which models are run, and how."""
-    options = [
-        click.argument("names", metavar="[NAME]...", nargs=-1),
+    options: list[Callable[[_F], _F]] = [
+        click.argument(
+            "names", metavar="[NAME]...", nargs=-1, shell_complete=complete_models(*modes)
+        ),
         click.option(
             "--class",
             "time",
@@ -74,15 +81,30 @@ def _selection(command: _F) -> _F:
             is_flag=True,
             help="Print the commands, for a shell, and run nothing.",
         ),
+        quiet_option,
         json_option,
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+
+    def add(command: _F) -> _F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
-@click.command(cls=ToolCommand, epilog=_EXIT_CODES)
-@_selection
+@click.command(
+    cls=ToolCommand,
+    result=Report,
+    examples=(
+        "cutlock check",
+        "cutlock check --class full --json out/check.json",
+        "cutlock check in_order -n",
+    ),
+    exits={**_EXITS, ExitCode.INTERRUPTED: "interrupted; graphs that are written are kept"},
+    kept="no result is written; graphs that were written are whole; run it again",
+)
+@_selection(*Mode)
 @click.option(
     "--graphs",
     type=click.Path(file_okay=False, path_type=Path),
@@ -96,17 +118,11 @@ def check(
     dry_run: bool,
     json_path: Path | None,
     graphs: Path | None,
-) -> None:
+) -> int:
     """Check the models of the manifest, or those with the given NAMEs.
 
     A model passes if its outcome, the violated property, the number of distinct states and
     the count of every action are as the manifest says. A self-test of the checker runs first.
-
-    \b
-    Examples:
-      cutlock check
-      cutlock check --class full --json out/check.json
-      cutlock check in_order -n
     """
     manifest = load_manifest(manifest_path)
     modes = tuple(Mode) if names else _CHECKED_MODES
@@ -114,24 +130,37 @@ def check(
     toolchain = toolchain_for(jar)
     if dry_run:
         _print_commands(toolchain, manifest, models)
-        return
+        return ExitCode.OK
     forget_result(json_path)
-    with _Watching(len(models)) as watching:
+    terminal = Terminal.current()
+    with terminal.progress() as progress:
+        watching = _Watching(progress, len(models))
         self_test(toolchain, watch=watching.self_test)
 
         def done(checked: Checked) -> None:
-            watching.done(checked.result.name, checked.result.ok, checked.result.why_not)
+            result = checked.result
+            watching.done(result.name, result.ok, told_briefly(result), result.why_not)
             if graphs is not None and checked.graph is not None:
-                write_whole(graphs / f"{checked.result.name}.json", graph_to_json(checked.graph))
+                write_whole(graphs / f"{result.name}.json", graph_to_json(checked.graph))
 
         report = check_models(toolchain, manifest, models, watching.model, done)
-    show_report(_console, report)
-    write_json(json_path, report)
-    sys.exit(report.exit_code)
+    show_report(terminal, report)
+    write_result(json_path, report)
+    return report.exit_code
 
 
-@click.command(cls=ToolCommand, epilog=_EXIT_CODES)
-@_selection
+@click.command(
+    cls=ToolCommand,
+    result=MutantReport,
+    examples=(
+        "cutlock mutants",
+        "cutlock mutants cursor_early -n",
+        "cutlock mutants --traces traces/counterexamples --write",
+    ),
+    exits={**_EXITS, ExitCode.INTERRUPTED: "interrupted; traces that are written are kept"},
+    kept="no result is written; traces that were written are whole; run it again",
+)
+@_selection(Mode.MUTANT)
 @click.option(
     "--traces",
     type=click.Path(file_okay=False, path_type=Path),
@@ -147,99 +176,91 @@ def mutants(
     json_path: Path | None,
     traces: Path | None,
     write: bool,
-) -> None:
-    """Remove each protection alone, and see that the named promise falls.
-
-    \b
-    Examples:
-      cutlock mutants
-      cutlock mutants --traces traces/counterexamples --write
-    """
+) -> int:
+    """Remove each protection alone, and see that the named promise falls."""
     if write and traces is None:
-        raise click.UsageError("--write needs --traces")
+        raise click.UsageError(
+            "--write needs --traces; give the directory, e.g. --traces traces/counterexamples"
+        )
     manifest = load_manifest(manifest_path)
     models = manifest.select(names, TimeClass(time), (Mode.MUTANT,))
     toolchain = toolchain_for(jar)
     if dry_run:
         _print_commands(toolchain, manifest, models)
-        return
+        return ExitCode.OK
     forget_result(json_path)
     stale = []
-    with _Watching(len(models)) as watching:
+    terminal = Terminal.current()
+    with terminal.progress() as progress:
+        watching = _Watching(progress, len(models))
         self_test(toolchain, watch=watching.self_test)
 
         def done(mutant: Mutant, checked: Checked) -> None:
-            watching.done(mutant.name, mutant.ok, mutant.why_not)
+            watching.done(mutant.name, mutant.ok, told_briefly(checked.result), mutant.why_not)
             if traces is not None and not _keep(traces, checked, write):
                 stale.append(mutant.name)
 
         report = check_mutants(toolchain, manifest, models, watching.model, done)
-    show_mutants(_console, report)
-    write_json(json_path, report)
+    show_mutants(terminal, report)
+    write_result(json_path, report)
     if stale:
-        _errors.print(
+        terminal.say(
             f"error: {', '.join(stale)}: not the counterexample in {traces}; "
-            "look at the difference, then write it again with --write",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
+            "look at the difference, then write it again with --write"
         )
-    sys.exit(report.exit_code or (1 if stale else 0))
+    return report.exit_code or (ExitCode.FAILED if stale else ExitCode.OK)
 
 
-@click.command(cls=ToolCommand, epilog=_EXIT_CODES)
+@click.command(
+    cls=ToolCommand,
+    result=Diagnosis,
+    examples=("cutlock doctor", "cutlock doctor --jar tla2tools.jar --json -"),
+    exits={
+        ExitCode.OK: "models can be checked",
+        ExitCode.USAGE: "wrong usage",
+        ExitCode.TOOL_MISSING: "Java or TLC is missing",
+    },
+)
 @jar_option
 @json_option
-def doctor(jar: Path | None, json_path: Path | None) -> None:
+def doctor(jar: Path | None, json_path: Path | None) -> ExitCode:
     """Say which Java and which TLC were found, and what to do when one is missing."""
     found = diagnose(jar)
-    show_diagnosis(_console, found)
+    terminal = Terminal.current()
+    show_diagnosis(terminal, found)
     for advice in found.advice:
-        _errors.print(advice, markup=False, highlight=False, soft_wrap=True)
-    write_json(json_path, found)
-    sys.exit(0 if found.ok else 3)
+        terminal.say(advice)
+    write_result(json_path, found)
+    return ExitCode.OK if found.ok else ExitCode.TOOL_MISSING
 
 
 class _Watching:
     """Shows the model that runs, and says at once what is not as expected."""
 
-    def __init__(self, total: int) -> None:
-        self._progress = Progress(_console)
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
         self._total = total
-        self._number = 0
-
-    def __enter__(self) -> _Watching:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.close()
 
     def self_test(self, name: str) -> None:
         self._progress.show("self-test of the checker", name)
 
     def model(self, model: Model, progress: SearchProgress | None) -> None:
-        if progress is None:
-            self._number += 1
-        detail = ""
-        if progress is not None:
-            detail = f"{progress.distinct:,} states found, {progress.queue:,} left on queue"
-        self._progress.show(f"{self._number} of {self._total}, {model.name}", detail)
+        self._progress.total = self._total
+        self._progress.show(model.name, "" if progress is None else searched(progress))
 
-    def done(self, name: str, ok: bool, why_not: tuple[str, ...]) -> None:
+    def done(self, name: str, ok: bool, told: str, why_not: tuple[str, ...]) -> None:
+        self._progress.item(f"{name}: {told}")
         if not ok:
-            self._progress.close()
-            _errors.print(f"{name}: {'; '.join(why_not)}", markup=False, highlight=False)
+            self._progress.note(f"{name}: {'; '.join(why_not)}")
 
 
 def toolchain_for(jar: Path | None) -> Toolchain:
     """Java and the jar; says so if it is not the pinned one."""
     toolchain = find_toolchain(jar)
     if not toolchain.jar.pinned:
-        _errors.print(
-            f"not the pinned jar: {toolchain.jar.path}, sha256 {toolchain.jar.sha256}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
+        Terminal.current().say(
+            f"not the pinned jar: {toolchain.jar.path}, sha256 {toolchain.jar.sha256}; counts and "
+            "traces may differ from the manifest"
         )
     return toolchain
 
@@ -256,4 +277,4 @@ def _keep(folder: Path, checked: Checked, write: bool) -> bool:
 
 def _print_commands(toolchain: Toolchain, manifest: Manifest, models: list[Model]) -> None:
     for model in models:
-        click.echo(toolchain.command(manifest.job(model)))
+        Terminal.current().write(toolchain.command(manifest.job(model)))

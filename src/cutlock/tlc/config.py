@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlock.errors import ConfigError
+from cutlock.tlc.values import Value, parse_value
 
 __all__ = ["Config", "read_config"]
 
@@ -49,6 +50,25 @@ class Config:
         """Invariants and properties: what can be reported as violated."""
         return self["invariants"] + self["properties"]
 
+    @property
+    def constants(self) -> dict[str, Value]:
+        """The values that constants are given; operators that are overridden have none.
+
+        Raises:
+            ToolError: a value is none of TLA+.
+        """
+        tokens = self["constants"]
+        given: dict[str, list[str]] = {}
+        value: list[str] = []
+        for place, token in enumerate(tokens):
+            if tokens[place + 1 : place + 2] in (("=",), ("<-",)):
+                value = []
+                if tokens[place + 1] == "=":
+                    given[token] = value
+            elif token not in {"=", "<-"}:
+                value.append(token)
+        return {name: parse_value(" ".join(value)) for name, value in given.items()}
+
 
 def read_config(path: Path) -> Config:
     """Read a configuration.
@@ -60,7 +80,9 @@ def read_config(path: Path) -> Config:
     try:
         text = _COMMENT.sub(" ", path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"configuration {path} cannot be read: {error}") from error
+        raise ConfigError(
+            f"configuration {path} cannot be read: {error}; mend its name in the manifest"
+        ) from error
     sections: dict[str, tuple[str, ...]] = {}
     section = None
     for token in _TOKEN.findall(text):
@@ -74,7 +96,7 @@ def read_config(path: Path) -> Config:
             section = _SECTIONS[token]
             sections.setdefault(section, ())
         elif section is None:
-            raise ConfigError(f"{path}: {token!r} stands before the first keyword")
+            raise ConfigError(f"{path}: {token!r} stands before the first keyword; begin with one")
         else:
             sections[section] += (token,)
     return Config(path, sections)

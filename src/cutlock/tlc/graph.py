@@ -45,6 +45,8 @@ _ADVICE = (
     "the ACTION_CONSTRAINT has to print `PrintT(ToString(act'))` once, "
     "after every other constraint, and nothing else may print strings"
 )
+_SAVED = "write it anew with `cutlock check NAME --graphs FOLDER`"
+_UNREADABLE = "is it a TLC of another version? `cutlock doctor` says which there is"
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ class Node:
         for name, value in assignments(self.text):
             if name == ACT:
                 return read_action(parse_value(value))
-        raise ToolError(f"no variable {ACT} in the state {self.text!r}")
+        raise ToolError(
+            f"no variable {ACT} in the state {self.text!r}; declare and set it in the spec"
+        )
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,10 @@ def explore(
         with (work / GRAPH_FILE).open(encoding="utf-8") as lines:
             graph = read_graph(lines, outcome.printed)
     if len(graph.nodes) != outcome.distinct:
-        raise ToolError(f"{len(graph.nodes)} states in the graph, TLC counts {outcome.distinct}")
+        raise ToolError(
+            f"{len(graph.nodes)} states in the graph, TLC counts {outcome.distinct}; use no VIEW "
+            "or SYMMETRY in a model whose graph is taken"
+        )
     return outcome, graph
 
 
@@ -126,7 +133,7 @@ def read_graph(dot: Iterable[str], printed: Sequence[str]) -> Graph:
         line = raw.strip()
         if node := _NODE.match(line):
             if node[1] in numbers:
-                raise ToolError(f"state {node[1]} is in the graph twice")
+                raise ToolError(f"state {node[1]} is in the graph twice; {_UNREADABLE}")
             numbers[node[1]] = len(nodes)
             found = Node(_ESCAPE.sub(_meant, node[2]))
             if node[3]:
@@ -140,12 +147,14 @@ def read_graph(dot: Iterable[str], printed: Sequence[str]) -> Graph:
         elif edge := _EDGE.match(line):
             edges.append((edge[1], _next_action(actions), edge[2]))
         elif line and not line.startswith(_FRAME):
-            raise ToolError(f"not a line of a TLC graph: {line[:200]!r}")
+            raise ToolError(f"not a line of a TLC graph: {line[:200]!r}; {_UNREADABLE}")
     if next(actions, None) is not None:
         raise ToolError(f"more than {len(edges)} actions were printed for as many edges; {_ADVICE}")
     lost = {name for source, _, target in edges for name in (source, target)} - numbers.keys()
     if lost:
-        raise ToolError(f"edges of states that the graph lacks: {', '.join(sorted(lost))}")
+        raise ToolError(
+            f"edges of states that the graph lacks: {', '.join(sorted(lost))}; {_UNREADABLE}"
+        )
     return Graph(
         tuple(nodes),
         tuple(initial),
@@ -189,10 +198,12 @@ def graph_from_json(data: bytes) -> Graph:
             for source, name, given, target in read.edges
         )
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ToolError(f"not a graph that was saved as JSON: {error}") from error
+        raise ToolError(f"not a graph that was saved as JSON: {error}; {_SAVED}") from error
     ends = {*read.initial, *(end for edge in edges for end in (edge.source, edge.target))}
     if lost := ends - set(range(len(nodes))):
-        raise ToolError(f"not a graph: it has {len(nodes)} nodes and names number {max(lost)}")
+        raise ToolError(
+            f"not a graph: it has {len(nodes)} nodes and names number {max(lost)}; {_SAVED}"
+        )
     return Graph(nodes, read.initial, edges)
 
 

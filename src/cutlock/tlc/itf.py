@@ -31,6 +31,7 @@ __all__ = [
 
 _MODEL_VALUE = "_OF_MODEL"
 _SAFE = 2**53
+_WAY_OUT = "make it anew with `cutlock mutants NAME --traces FOLDER --write`"
 _FORMAT = "ITF"
 _FORMAT_DESCRIPTION = "https://apalache-mc.org/docs/adr/015adr-trace.html"
 
@@ -65,7 +66,10 @@ def counterexample(outcome: Outcome, model: str, broken: str) -> Counterexample:
         ToolError: the outcome has no trace.
     """
     if not outcome.trace:
-        raise ToolError(f"{model}: {outcome.verdict.value} without a trace")
+        raise ToolError(
+            f"{model}: {outcome.verdict.value} without a trace; see what `cutlock check {model}` "
+            "says"
+        )
     return Counterexample(model, broken, tuple(map(_step, outcome.trace)), outcome.loop)
 
 
@@ -100,11 +104,17 @@ def from_itf(data: bytes) -> Counterexample:
         meta = read["#meta"]
         example = Counterexample(meta["model"], meta["property"], steps, read.get("loop"))
         if any(set(step.state) != set(read["vars"]) for step in steps):
-            raise ToolError("not a counterexample: a state has other variables than `vars`")
+            raise ToolError(
+                f"not a counterexample: a state has other variables than `vars`; {_WAY_OUT}"
+            )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ToolError(f"not a counterexample in the Informal Trace Format: {error!r}") from error
+        raise ToolError(
+            f"not a counterexample in the Informal Trace Format: {error!r}; {_WAY_OUT}"
+        ) from error
     if example.loop is not None and not 0 <= example.loop < len(steps):
-        raise ToolError(f"not a counterexample: loop = {example.loop} of {len(steps)} states")
+        raise ToolError(
+            f"not a counterexample: loop = {example.loop} of {len(steps)} states; {_WAY_OUT}"
+        )
     return example
 
 
@@ -153,7 +163,7 @@ def value_from_itf(read: Any) -> Value:
             return function({key: value_from_itf(item) for key, item in read.items()})
         case list():
             return tuple(map(value_from_itf, read))
-    raise ToolError(f"{read!r} is not a value of the Informal Trace Format")
+    raise ToolError(f"{read!r} is not a value of the Informal Trace Format; {_WAY_OUT}")
 
 
 def _step(step: TlcStep) -> Step:
@@ -173,7 +183,9 @@ def _state_text(number: int, step: Step) -> str:
 def _read_state(number: int, read: dict[str, Any]) -> Step:
     meta = read["#meta"]
     if meta["index"] != number:
-        raise ToolError(f"not a counterexample: state {number} has index {meta['index']}")
+        raise ToolError(
+            f"not a counterexample: state {number} has index {meta['index']}; {_WAY_OUT}"
+        )
     arguments = {name: value_from_itf(value) for name, value in meta["arguments"].items()}
     state = {name: value_from_itf(value) for name, value in read.items() if name != "#meta"}
     return Step(ActionCall(meta["action"], arguments), state)

@@ -217,7 +217,10 @@ def _verdicts(
     if outcome.verdict is Verdict.BUDGET:
         raise BudgetError(f"{len(logs)} logs: {'; '.join(outcome.messages)}; give it more time")
     if outcome.verdict is not Verdict.SUCCESS:
-        raise ToolError(f"logs: {outcome.verdict.value}: {'; '.join(outcome.messages)}")
+        raise ToolError(
+            f"logs: {outcome.verdict.value}: {'; '.join(outcome.messages)}; mend the specification "
+            "that the logs are checked against"
+        )
     best: dict[int, LogVerdict] = {}
     for line in outcome.printed:
         if not line.startswith('"<<'):
@@ -255,4 +258,4 @@ def _read_verdicts(
             for log in tree.logs_of[node - 1]:
                 yield log, LogVerdict(False, accepted, len(logs[log]), name, value)
         case _:
-            raise ToolError(f"not a verdict on a log: {line}")
+            raise ToolError(f"not a verdict on a log: {line}; let the module print nothing else")

@@ -12,14 +12,23 @@ import enum
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import click
 import msgspec
 
 from cutlock.errors import ConfigError
+from cutlock.report.completion import Complete, beginning
 from cutlock.tlc.config import Config, read_config
 from cutlock.tlc.outcome import COUNTEREXAMPLES, Verdict
 from cutlock.tlc.run import Job, Simulation
 
-__all__ = ["Manifest", "Mode", "Model", "TimeClass", "load_manifest"]
+__all__ = [
+    "Manifest",
+    "Mode",
+    "Model",
+    "TimeClass",
+    "complete_models",
+    "load_manifest",
+]
 
 _FEW = 8
 _TINY = 10_000  # distinct states; below, the start of Java costs more than the search
@@ -152,7 +161,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         homes = [folder for folder in folders if (folder / f"{model.module}.tla").is_file()]
         if not homes:
             raise ConfigError(
-                f"model {model.name}: no {model.module}.tla in {', '.join(map(str, folders))}"
+                f"model {model.name}: no {model.module}.tla in {', '.join(map(str, folders))}; "
+                "mend its module, or the list of modules, in the manifest"
             )
         simulation = Simulation(model.walks, model.depth, model.seed)
         return Job(
@@ -186,12 +196,25 @@ def load_manifest(path: Path) -> Manifest:
     try:
         read = msgspec.toml.decode(data, type=Manifest)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"manifest {path} is not in order: {error}") from error
+        raise ConfigError(f"manifest {path} is not in order: {error}; mend that place") from error
     manifest = msgspec.structs.replace(read, root=path.absolute().parent)
     problems = list(_problems(manifest))
     if problems:
-        raise ConfigError(f"manifest {path}: " + "; ".join(problems))
+        raise ConfigError(f"manifest {path}: {'; '.join(problems)}; mend these rows")
     return manifest
+
+
+def complete_models(*modes: Mode) -> Complete:
+    """Offers the models of these modes, of the manifest that is given or the usual one."""
+
+    def names(ctx: click.Context) -> list[str]:
+        given = next(
+            parameter for parameter in ctx.command.params if parameter.name == "manifest_path"
+        )
+        path = str(ctx.params.get("manifest_path") or given.get_default(ctx))
+        return [model.name for model in load_manifest(Path(path)).select((), TimeClass.DEEP, modes)]
+
+    return beginning(names)
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:

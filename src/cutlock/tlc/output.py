@@ -19,6 +19,9 @@ from cutlock.tlc.values import parse_value
 __all__ = ["OutputReader", "assignments", "read_output"]
 
 
+_WAY_OUT = "is it a TLC of another version? `cutlock doctor` says which there is"
+
+
 class Code(enum.IntEnum):
     """The messages that mean something here."""
 
@@ -257,7 +260,7 @@ class OutputReader:
             return steps, None
         back = _BACK.match(self._seen[Code.LOOP])
         if back is None or not 1 <= int(back[1]) <= len(steps):
-            raise ToolError(f"{self._seen[Code.LOOP]!r} names no state of {len(steps)}")
+            raise ToolError(f"{self._seen[Code.LOOP]!r} names no state of {len(steps)}; {_WAY_OUT}")
         return steps, int(back[1]) - 1
 
 
@@ -275,7 +278,7 @@ def _read_step(text: str, number: int) -> Step:
     first, _, rest = text.partition("\n")
     header = _HEADER.match(first)
     if header is None or int(header[1]) != number:
-        raise ToolError(f"state {number} begins with {first!r}")
+        raise ToolError(f"state {number} begins with {first!r}; {_WAY_OUT}")
     action = "Init" if header[2] == _INITIAL else header[2].partition("(")[0]
     return Step(action, {name: parse_value(value) for name, value in assignments(rest)})
 
@@ -296,7 +299,7 @@ def assignments(text: str) -> Iterator[tuple[str, str]]:
         elif name:
             value += f"\n{line}"
         elif line.strip():
-            raise ToolError(f"no variable in {line!r}")
+            raise ToolError(f"no variable in {line!r}; {_WAY_OUT}")
     if name:
         yield name, value
 

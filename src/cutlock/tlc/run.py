@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,6 +114,9 @@ class Toolchain:
             arguments.append(f"-DTLA-Library={folders}")
         arguments += ["-cp", str(self.jar.path), "tlc2.TLC", "-tool"]
         arguments += ["-workers", str(job.workers), "-metadir", f"{_WORK}/states", "-fp", "0"]
+        # Otherwise liveness is checked now and then as well, by the clock: a slow machine would
+        # find another counterexample, in what is known of the graph until then.
+        arguments += ["-lncheck", "final"]
         # TLC 2.15 does not find a configuration by an absolute path.
         arguments += ["-config", os.path.relpath(job.config.resolve(), _folder(job))]
         if job.coverage:
@@ -150,8 +153,41 @@ def _follow(
     on_progress: Callable[[Progress], None] | None,
 ) -> int | None:
     """Exit code, or None if the limit came first."""
+    process: subprocess.Popen[str] | None = None
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        if process is not None:
+            _kill_group(process)
+
+    timer = threading.Timer(limit_s, stop)
+    timer.daemon = True
+    with contextlib.ExitStack() as stack:
+        try:
+            with _interrupts_wait():
+                process = stack.enter_context(_start(arguments, folder))
+            timer.start()
+            assert process.stdout is not None
+            shown = None
+            for line in process.stdout:
+                reader.feed(line)
+                progress = reader.progress
+                if on_progress is not None and progress is not None and progress is not shown:
+                    shown = progress
+                    on_progress(progress)
+        except BaseException:
+            if process is not None:
+                _kill_group(process)
+            raise
+        finally:
+            timer.cancel()
+    return None if late.is_set() else process.returncode
+
+
+def _start(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             arguments,
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -163,31 +199,26 @@ def _follow(
             start_new_session=True,
         )
     except OSError as error:
-        raise ToolError(f"{arguments[0]} cannot be started in {folder}: {error}") from error
-    late = threading.Event()
+        raise ToolError(
+            f"{arguments[0]} cannot be started in {folder}: {error}; "
+            "`cutlock doctor` says which Java is used"
+        ) from error
 
-    def stop() -> None:
-        late.set()
-        _kill_group(process)
 
-    timer = threading.Timer(limit_s, stop)
-    timer.start()
-    with process:
-        assert process.stdout is not None
-        shown = None
-        try:
-            for line in process.stdout:
-                reader.feed(line)
-                progress = reader.progress
-                if on_progress is not None and progress is not None and progress is not shown:
-                    shown = progress
-                    on_progress(progress)
-        except BaseException:
-            _kill_group(process)
-            raise
-        finally:
-            timer.cancel()
-    return None if late.is_set() else process.returncode
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Ctrl-C comes at the end of the block: a process that nobody knows of would go on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda number, frame: waiting.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if waiting.is_set():
+            signal.raise_signal(signal.SIGINT)
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
-from cutlock.report.terminal import key_values, listing
-from cutlock.tlc.check import Report
+from cutlock.report.terminal import Terminal, key_values, listing
+from cutlock.tlc.check import Report, Result
 from cutlock.tlc.doctor import Diagnosis
 from cutlock.tlc.mutants import Mutant, MutantReport
-from cutlock.tlc.outcome import Verdict
+from cutlock.tlc.outcome import Progress, Verdict
 
-__all__ = ["show_diagnosis", "show_mutants", "show_report"]
+__all__ = ["searched", "show_diagnosis", "show_mutants", "show_report", "told_briefly"]
 
 
-def show_report(console: Console, report: Report) -> None:
+def searched(progress: Progress) -> str:
+    """How far a search has come."""
+    return f"{progress.distinct:,} states found, {progress.queue:,} left on queue"
+
+
+def told_briefly(result: Result) -> str:
+    """What a model has shown, in a few words."""
+    states = "" if result.distinct is None else f", {result.distinct:,} states"
+    return f"{_shown(result)}{states}, {result.seconds:.1f} s"
+
+
+def _shown(result: Result) -> str:
+    return "holds" if result.got is Verdict.SUCCESS else result.property or result.got.value
+
+
+def show_report(terminal: Terminal, report: Report) -> None:
     """Every model with what it has shown, and what was not as expected."""
     rows = [
         (
             result.name,
-            "holds" if result.got is Verdict.SUCCESS else result.property or result.got.value,
+            _shown(result),
             "-" if result.distinct is None else f"{result.distinct:,}",
             f"{result.seconds:.1f}",
             "yes" if result.ok else "NO",
@@ -26,17 +39,15 @@ def show_report(console: Console, report: Report) -> None:
         for result in report.models
     ]
     columns = ("model", "holds, or falls", "states", "s", "as expected")
-    console.print(listing("Models", columns, rows))
+    terminal.show(listing("Models", columns, rows))
     failed = sum(not result.ok for result in report.models)
-    console.print(
+    terminal.show(
         f"{len(report.models)} models, {failed} not as expected. Java {report.java}; "
         f"TLC {report.jar}.",
-        highlight=False,
-        soft_wrap=True,
     )
 
 
-def show_mutants(console: Console, report: MutantReport) -> None:
+def show_mutants(terminal: Terminal, report: MutantReport) -> None:
     """Every mutant, the promise that had to fall and the one that did."""
     rows = [
         (
@@ -49,12 +60,10 @@ def show_mutants(console: Console, report: MutantReport) -> None:
         for mutant in report.mutants
     ]
     columns = ("mutant", "what falls", "steps", "s", "as expected")
-    console.print(listing("Mutants", columns, rows))
-    console.print(
+    terminal.show(listing("Mutants", columns, rows))
+    terminal.show(
         f"{report.killed} of {report.total} mutants killed by the named promise; "
         f"{report.harmless} of {len(report.mutants) - report.total} harmless ones survived.",
-        highlight=False,
-        soft_wrap=True,
     )
 
 
@@ -64,13 +73,13 @@ def _fallen(mutant: Mutant) -> str:
     return found if mutant.ok or found == wanted else f"{found}, not {wanted}"
 
 
-def show_diagnosis(console: Console, found: Diagnosis) -> None:
+def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
     """Where Java was looked for, and what is used."""
     places = [
         (place.source, f"{place.version} at {place.path}" if place.path else place.problem)
         for place in found.tried
     ]
-    console.print(key_values("Java, in the order of search", places))
+    terminal.show(key_values("Java, in the order of search", places))
     values: list[tuple[str, object]] = [
         ("Java", f"{found.java_version} at {found.java}" if found.java else "missing"),
         ("jar", f"{found.jar} (from {found.jar_source})" if found.jar else "missing"),
@@ -78,4 +87,4 @@ def show_diagnosis(console: Console, found: Diagnosis) -> None:
     if found.jar:
         known = "the pinned one" if found.jar_pinned else "not the pinned one"
         values += [("build", found.jar_build), ("sha256", f"{found.jar_sha256}, {known}")]
-    console.print(key_values("Doctor", values))
+    terminal.show(key_values("Doctor", values))

@@ -17,11 +17,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from cutlock.errors import ToolError
 
-__all__ = ["IDENTIFIER", "Function", "ModelValue", "Value", "function", "parse_value", "to_tla"]
+__all__ = [
+    "IDENTIFIER",
+    "Function",
+    "ModelValue",
+    "Value",
+    "function",
+    "parse_value",
+    "record",
+    "to_tla",
+]
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -88,6 +97,11 @@ def function(items: Mapping[Value, Value]) -> Value:
     if all(type(key) is int for key in items) and set(items) == set(range(1, len(items) + 1)):
         return tuple(items[number] for number in range(1, len(items) + 1))
     return Function(items)
+
+
+def record(**fields: Value) -> Function:
+    """A record, or a function of strings, which TLC writes alike."""
+    return Function(cast(Mapping[Value, Value], fields))
 
 
 @lru_cache(maxsize=1 << 17)
@@ -263,5 +277,5 @@ class _Parser:
         shown = self._text if len(self._text) <= 200 else f"{self._text[:200]}..."
         return ToolError(
             f"not a TLA+ value: wanted {wanted} at character {position}, found {found!r}, "
-            f"in {shown!r}"
+            f"in {shown!r}; write it as TLC prints values"
         )

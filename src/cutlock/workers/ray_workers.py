@@ -142,7 +142,7 @@ class RayWorker:
                 raise error.cause from error
             raise WorkerError(
                 f"{self.name} failed in {method}: {error.cause!r}; "
-                "the worker's own traceback stands above this error"
+                "mend what that names; the worker's own traceback is this error's cause"
             ) from error
         except ray.exceptions.RayActorError as error:
             self.lost = f"died or was cut off before it answered {method}"

@@ -37,8 +37,8 @@ class ReverseTask(PromptList):
         available = sum(vocabulary**digits for digits in range(2, length + 1))
         if not 1 <= count <= available:
             raise ConfigError(
-                f"count is {count}, but {vocabulary} digits form {available} strings of 2 to "
-                f"{length}; choose 1 to {available}, or raise length or vocabulary"
+                f"{count} prompts are wanted, but {vocabulary} digits form {available} strings of "
+                f"2 to {length}; choose 1 to {available}, or raise length or vocabulary"
             )
         rng = random.Random(seed)
         drawn: dict[str, Prompt] = {}

@@ -71,13 +71,13 @@ def _admits_in_two_steps() -> Switch:
         return admission
 
     def change(state: RunState) -> None:
-        enters = state.barrier.mutation
+        enters = state.barrier.atomic_mutation
 
-        def mutation(kind: str, spans: bool = True) -> object:
-            slot = enters(kind, spans)
+        def mutation(kind: str) -> object:
+            slot = enters(kind)
             return _RaisesLate(slot, state) if kind == "admission" else slot
 
-        vars(state.barrier)["mutation"] = mutation
+        vars(state.barrier)["atomic_mutation"] = mutation
 
     def late(doing: Doing) -> Records:
         doing.release(Action.COMMIT_ADMISSION, _CURSOR)

@@ -93,4 +93,6 @@ def fault_of(mutant: str) -> Fault:
         if mutant in fault.mutants:
             return fault
     reason = WITHOUT_A_FAULT.get(mutant, "it is no mutant of the manifest")
-    raise ConfigError(f"no fault answers to {mutant!r}: {reason}")
+    raise ConfigError(
+        f"no fault answers to {mutant!r}: {reason}; leave --fault out, or name a fault"
+    )

@@ -23,7 +23,7 @@ from cutlock.controller.loader import PromptLoader
 from cutlock.controller.state import RunState
 from cutlock.samplers.base import GatedSampler
 
-__all__ = ["SECTION_FAULTS", "UNDRAINED", "Unguarded"]
+__all__ = ["SECTION_FAULTS", "UNDRAINED", "Unguarded", "without_slots"]
 
 
 class Unguarded:
@@ -41,15 +41,22 @@ class Unguarded:
         self._slot._state = "dead"
 
 
-def _unslotted(kind: str) -> Switch:
+def without_slots(kind: str) -> tuple[Patch, ...]:
     """Changes of one kind are made outside every slot."""
-    guarded = Barrier.mutation
 
-    def mutation(barrier: Barrier, wanted: str, spans: bool = True) -> object:
-        slot = guarded(barrier, wanted, spans)
-        return Unguarded(slot) if wanted == kind else slot
+    def outside(guarded: Callable[[Barrier, str], Slot]) -> Callable[[Barrier, str], object]:
+        def mutation(barrier: Barrier, wanted: str) -> object:
+            slot = guarded(barrier, wanted)
+            return Unguarded(slot) if wanted == kind else slot
 
-    return Switch(patches=(Patch(Barrier, "mutation", mutation),), unbarred=frozenset({kind}))
+        return mutation
+
+    ways = ("mutation", "atomic_mutation")
+    return tuple(Patch(Barrier, way, outside(getattr(Barrier, way))) for way in ways)
+
+
+def _unslotted(kind: str) -> Switch:
+    return Switch(patches=without_slots(kind), unbarred=frozenset({kind}))
 
 
 def _undrained() -> Switch:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlock.alphabet import Action
+from cutlock.bond.patches import Patch, patched
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.doing import Move
 from cutlock.conformance.stepping.incarnation import Incarnation
@@ -30,25 +31,6 @@ __all__ = [
     "built",
     "nothing",
 ]
-
-
-@dataclass(frozen=True)
-class Patch:
-    """An attribute of a class or module, and what it is while a fault is switched in."""
-
-    owner: object
-    name: str
-    value: object
-
-    @contextlib.contextmanager
-    def applied(self) -> Iterator[None]:
-        """Within this block it is that."""
-        before = getattr(self.owner, self.name)
-        setattr(self.owner, self.name, self.value)
-        try:
-            yield
-        finally:
-            setattr(self.owner, self.name, before)
 
 
 def nothing(*arguments: object, **named: object) -> None:
@@ -85,13 +67,9 @@ class Switch:
             shows=shows,
         )
 
-    @contextlib.contextmanager
-    def applied(self) -> Iterator[None]:
+    def applied(self) -> contextlib.AbstractContextManager[None]:
         """Within this block the patches are in place."""
-        with contextlib.ExitStack() as stack:
-            for patch in self.patches:
-                stack.enter_context(patch.applied())
-            yield
+        return patched(self.patches)
 
     @contextlib.contextmanager
     def stepper(

@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from cutlock.alphabet import ARGUMENTS, Action
+from cutlock.bond.compare import differences
+from cutlock.bond.walk import INITIAL, StatesDifferError
 from cutlock.conformance.free.moves import (
     CANCEL_COMMIT,
     CANCEL_COMMIT_TWICE,
@@ -19,13 +21,13 @@ from cutlock.conformance.free.moves import (
     refusal_of,
     refused_by,
 )
-from cutlock.conformance.observation.compare import differences
+from cutlock.conformance.observation.compare import likely_cause
 from cutlock.conformance.observation.words import record
 from cutlock.conformance.reference.invariants import broken
 from cutlock.conformance.reference.model import Reference
 from cutlock.conformance.reference.state import prompts_of
 from cutlock.conformance.reference.terms import Terms
-from cutlock.conformance.replay.walk import StatesDifferError, gives_up, replay
+from cutlock.conformance.replay.walk import gives_up, replay
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConformanceError, DivergenceError, NotEnabledError
@@ -45,7 +47,6 @@ _GIVING_UP = (Action.DROP_GROUP, Action.SUBSTITUTE_GROUP)
 _TROUBLE = LOSSES | {Action.FAIL_SAVE.value}
 _CHOSEN = (Action.DRAIN_SPARE_POOL, Action.EVICT_GROUPS, Action.SELECT_GROUPS)
 _EQUAL = "EqualStates"
-_INIT = ActionCall("Init")
 
 
 class Pair:
@@ -59,11 +60,11 @@ class Pair:
         self.reference = reference
         self.stepper = stepper
         self.state = reference.initial()
-        self.steps = [Step(_INIT, self.state.variables)]
+        self.steps = [Step(INITIAL, self.state.variables)]
         """What was done, with the state of the reference after it."""
         self._given_up: dict[Value | None, bool] = {}
         # The code decides when it loses a group what the spec decides afterwards.
-        self._compare(_INIT)
+        self._compare(INITIAL)
 
     @property
     def terms(self) -> Terms:
@@ -212,7 +213,9 @@ class Pair:
 
     def _compare(self, move: ActionCall) -> None:
         if found := differences(self.state.variables, self.stepper.state()):
-            raise StatesDifferError(len(self.steps) - 1, move, found)
+            variables = frozenset(difference.variable for difference in found)
+            cause = likely_cause(move.name, variables)
+            raise StatesDifferError(len(self.steps) - 1, move, found, cause)
         # The observed state is this one.
         if promises := broken(self.terms):
             raise DivergenceError(f"{move}: the state breaks {', '.join(promises)}")
@@ -261,7 +264,9 @@ def bounds_of_trace(trace: Counterexample) -> Bounds:
     """
     constants = parse_value(trace.model) if trace.model.startswith("[") else None
     if not isinstance(constants, Function):
-        raise ConformanceError(f"the model {trace.model!r} is no record of constants")
+        raise ConformanceError(
+            f"the model {trace.model!r} is no record of constants; keep the trace again"
+        )
     return Bounds.of({str(name): value for name, value in constants.items()})
 
 

@@ -1,63 +1,10 @@
-"""Where two states differ, in the notation of the spec, and what that usually means."""
+"""What a difference between specification and code usually means."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-
 from cutlock.alphabet import Action
-from cutlock.tlc.values import IDENTIFIER, Function, Value, to_tla
 
-__all__ = ["Difference", "differences", "likely_cause"]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One place in which specification and code disagree."""
-
-    path: str
-    """Variable, and the way into it, e.g. `disk.led[<<1, 2>>]`."""
-    spec: Value | None
-    """None if the specification has nothing there."""
-    code: Value | None
-    """None if nothing was observed there."""
-
-    @property
-    def variable(self) -> str:
-        """The variable that it is in."""
-        return self.path.partition(".")[0].partition("[")[0]
-
-    def __str__(self) -> str:
-        """As a line of a report."""
-        return f"{self.path}: spec {_shown(self.spec)}, code {_shown(self.code)}"
-
-
-def differences(spec: Mapping[str, Value], code: Mapping[str, Value]) -> tuple[Difference, ...]:
-    """All differences of two states, by variable."""
-    return tuple(
-        found
-        for name in sorted({*spec, *code})
-        for found in _between(name, spec.get(name), code.get(name))
-    )
-
-
-def _between(path: str, spec: Value | None, code: Value | None) -> Iterator[Difference]:
-    # TRUE equals 1 in Python.
-    if spec == code and isinstance(spec, bool) is isinstance(code, bool):
-        return
-    if isinstance(spec, Function) and isinstance(code, Function):
-        keys = {to_tla(key): key for key in (*spec, *code)}
-        for text in sorted(keys):
-            key = keys[text]
-            step = f".{key}" if isinstance(key, str) and IDENTIFIER.fullmatch(key) else f"[{text}]"
-            yield from _between(path + step, spec.get(key), code.get(key))
-    else:
-        yield Difference(path, spec, code)
-
-
-def _shown(value: Value | None) -> str:
-    return "nothing" if value is None else to_tla(value)
-
+__all__ = ["likely_cause"]
 
 _CAUSES = (
     ({"up"}, "a stage of the start was refused or skipped"),

@@ -10,7 +10,7 @@ from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.planes import Row
 from cutlock.events import Record
 from cutlock.records import IndexEntry, LedgerRecord
-from cutlock.tlc.values import Function, Value
+from cutlock.tlc.values import Function, Value, record
 
 __all__ = ["Owned", "Words", "dropped_in", "record"]
 
@@ -33,11 +33,6 @@ def dropped_in(records: Iterable[Record]) -> frozenset[str]:
             what = found_in.args[_GIVEN_UP[found_in.action]]
             found.update([what] if isinstance(what, str) else map(str, cast(list[str], what)))
     return frozenset(found)
-
-
-def record(**fields: Value) -> Function:
-    """A record of TLA+."""
-    return Function(cast(Mapping[Value, Value], fields))
 
 
 class Words:

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import click
 import msgspec
-from rich.console import Console
 
-from cutlock.conformance.paths.check import ModelPaths, PathsReport, check_paths, total
-from cutlock.conformance.paths.cover import cover, every_step, first_times, sample
+from cutlock.bond.coverage import ModelPaths
+from cutlock.bond.walks import cover, every_step, first_times, sample
+from cutlock.conformance.paths.check import PathsReport, check_paths, total
+from cutlock.conformance.paths.hosts import plane_host
 from cutlock.conformance.paths.replay import Replayers
 from cutlock.conformance.stepping.bounds import Bounds
-from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.errors import ConfigError
-from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.report.command import (
     ToolCommand,
     forget_result,
     jar_option,
     json_option,
     manifest_option,
-    write_json,
+    quiet_option,
+    write_result,
 )
-from cutlock.report.terminal import Progress, listing
+from cutlock.report.exits import ExitCode
+from cutlock.report.progress import Progress
+from cutlock.report.terminal import Terminal, listing
 from cutlock.tlc.check import check_model, worst_exit
 from cutlock.tlc.commands import toolchain_for
 from cutlock.tlc.graph import Graph, graph_from_json
-from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, load_manifest
+from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, complete_models, load_manifest
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import Toolchain
+from cutlock.tlc.terminal import searched
 
 __all__ = ["paths"]
 
@@ -43,21 +43,27 @@ _SAMPLE = 4
 _PLANS = {"first": first_times, "all": every_step}
 _NO_GRAPH = Graph((), (), ())
 
-_EXIT_CODES = """\b
-Exit codes:
-  0  the code does what the specification says, on every walk
-  1  a divergence, or a graph that is not the one of the manifest
-  2  wrong usage
-  3  Java or TLC is missing
-  4  a specification or the checker itself failed
-  5  out of time without a graph
-"""
 
-_console = Console(markup=False, emoji=False, highlight=False)
-
-
-@click.command(cls=ToolCommand, epilog=_EXIT_CODES)
-@click.argument("names", metavar="[MODEL]...", nargs=-1)
+@click.command(
+    cls=ToolCommand,
+    result=PathsReport,
+    examples=(
+        "cutlock paths",
+        "cutlock paths graph_crash --json out/paths.json",
+        "cutlock paths --class full --graphs out/graphs",
+    ),
+    exits={
+        ExitCode.OK: "the code does what the specification says, on every walk",
+        ExitCode.FAILED: "a divergence, or a graph that is not the one of the manifest",
+        ExitCode.USAGE: "wrong usage",
+        ExitCode.TOOL_MISSING: "Java or TLC is missing",
+        ExitCode.TOOL_FAILED: "a specification or the checker itself failed",
+        ExitCode.OUT_OF_TIME: "out of time without a graph",
+        ExitCode.INTERRUPTED: "interrupted; walks that were saved are kept",
+    },
+    kept="no result is written; walks that were saved are whole; run it again",
+)
+@click.argument("names", metavar="[MODEL]...", nargs=-1, shell_complete=complete_models(Mode.GRAPH))
 @click.option(
     "--class",
     "time",
@@ -68,7 +74,7 @@ _console = Console(markup=False, emoji=False, highlight=False)
 )
 @click.option(
     "--graphs",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     help="Read the graphs that `cutlock check --graphs` wrote there, and start no TLC.",
 )
 @click.option(
@@ -109,6 +115,7 @@ _console = Console(markup=False, emoji=False, highlight=False)
 )
 @manifest_option
 @jar_option
+@quiet_option
 @json_option
 def paths(
     names: tuple[str, ...],
@@ -122,18 +129,12 @@ def paths(
     manifest_path: Path,
     jar: Path | None,
     json_path: Path | None,
-) -> None:
+) -> int:
     """Take every edge of the models' state graphs on the real code, and compare the states.
 
     Walks from the initial state that together take every edge are done action by action, with
     crashes and restarts; after each edge the whole state of controller, store and disk has to
     be that of the graph.
-
-    \b
-    Examples:
-      cutlock paths
-      cutlock paths graph_crash --json out/paths.json
-      cutlock paths --class full --graphs out/graphs
     """
     manifest = load_manifest(manifest_path)
     models = manifest.select(names, TimeClass(time), (Mode.GRAPH,))
@@ -145,7 +146,10 @@ def paths(
         workers, count = 1, count or _SAMPLE
     done: list[ModelPaths] = []
     codes: set[int] = set()
-    with _Watching(len(models)) as watching, Replayers(workers) as replayers:
+    terminal = Terminal.current()
+    with terminal.progress() as progress, Replayers(workers) as replayers:
+        watching = _Watching(progress)
+        progress.total = len(models)
         for model in models:
             watching.model(model)
             bounds = Bounds.read(manifest.root / manifest.configs / model.config)
@@ -153,7 +157,7 @@ def paths(
             walks = cover(graph)
             watching.replay(graph)
             plan = _PLANS[compare](walks if count is None else sample(walks, count))
-            with _host(plane, bounds) as host:
+            with plane_host(plane, bounds) as host:
                 found = check_paths(
                     model.name,
                     graph,
@@ -165,51 +169,30 @@ def paths(
                     watch=watching.replayed,
                 )
             done.append(msgspec.structs.replace(found, why_not=why_not))
+            watching.done(done[-1])
             codes |= {code, int(found.diverged > 0)}
     report = total(done, plane, count, _worst(codes))
-    _show(report)
-    write_json(json_path, report)
-    sys.exit(report.exit_code)
-
-
-@contextmanager
-def _host(plane: str, bounds: Bounds) -> Iterator[PlaneHost | None]:
-    if plane == "memory":
-        yield None
-        return
-    keep_ray_on_loopback()
-    os.environ.setdefault("TQ_LOGGING_LEVEL", "ERROR")
-    from cutlock.conformance.paths.transfer_queue import TransferQueueHost
-
-    with TransferQueueHost(len(bounds.units)) as host:
-        yield host
+    _show(terminal, report)
+    write_result(json_path, report)
+    return report.exit_code
 
 
 class _Watching:
     """Shows what is done to which model."""
 
-    def __init__(self, total: int) -> None:
-        self._progress = Progress(_console)
-        self._total = total
-        self._number = 0
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
         self._stage = ""
         self._edges = 0
 
-    def __enter__(self) -> _Watching:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.close()
-
     def model(self, model: Model) -> None:
         """The next one."""
-        self._number += 1
-        self._stage = f"{self._number} of {self._total}, {model.name}"
+        self._stage = model.name
         self._progress.show(self._stage)
 
     def explored(self, model: Model, progress: SearchProgress | None) -> None:
         """TLC is at work."""
-        detail = "TLC" if progress is None else f"TLC, {progress.distinct:,} states found"
+        detail = "TLC" if progress is None else f"TLC, {searched(progress)}"
         self._progress.show(self._stage, detail)
 
     def replay(self, graph: Graph) -> None:
@@ -220,6 +203,11 @@ class _Watching:
     def replayed(self, covered: int, walks: int) -> None:
         """So many edges and walks are done."""
         self._progress.show(self._stage, f"{covered:,} of {self._edges:,} edges, {walks:,} walks")
+
+    def done(self, model: ModelPaths) -> None:
+        """The model is finished."""
+        counts = f"{model.covered:,} of {model.edges:,} edges equal, {model.diverged} differ"
+        self._progress.item(f"{model.name}: {counts}, {model.seconds:.1f} s")
 
 
 class _Made(NamedTuple):
@@ -272,7 +260,7 @@ def _worst(codes: set[int]) -> int:
     return next((code for code in (1, 4, 5) if code in codes), 0)
 
 
-def _show(report: PathsReport) -> None:
+def _show(terminal: Terminal, report: PathsReport) -> None:
     rows = [
         (
             model.name,
@@ -287,16 +275,15 @@ def _show(report: PathsReport) -> None:
         for model in report.models
     ]
     columns = ("model", "states", "edges", "equal", "walks", "s", "/s", "differ")
-    _console.print(listing("Paths", columns, rows))
+    terminal.show(listing("Paths", columns, rows))
     for model in report.models:
         for reason in model.why_not:
-            _console.print(f"{model.name}: {reason}", soft_wrap=True)
+            terminal.show(f"{model.name}: {reason}")
         if (found := model.divergence) is not None:
-            _console.print(f"{model.name}: {found.text}", soft_wrap=True)
-            _console.print(f"  the walk up to there: {found.trace}", soft_wrap=True)
+            terminal.show(f"{model.name}: {found.text}")
+            terminal.show(f"  the walk up to there: {found.trace}")
     what = "every walk" if report.sample is None else f"{report.sample} walks of each model"
-    _console.print(
+    terminal.show(
         f"{report.covered:,} of {report.edges:,} edges equal in {report.seconds:.1f} s; "
         f"{what}, plane {report.plane}.",
-        soft_wrap=True,
     )

@@ -12,14 +12,16 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from cutlock.conformance.paths.cover import Planned
-from cutlock.conformance.replay.walk import WalkError, replay
+from cutlock.bond.coverage import Done, take_walk
+from cutlock.bond.walk import INITIAL
+from cutlock.bond.walks import Planned
+from cutlock.conformance.replay.walk import Foreseen
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.stepper import Stepper
@@ -27,34 +29,10 @@ from cutlock.errors import ToolError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.graph import Graph, Node
 
-__all__ = ["Diverged", "Done", "Replayers"]
+__all__ = ["Replayers"]
 
 _MEMORY = Path("/dev/shm")
 _PIECES = 24  # of the plan for each process: an even load, and progress that can be seen
-_INITIAL = ActionCall("Init")
-
-
-@dataclass(frozen=True)
-class Diverged:
-    """Where a walk and the code have parted."""
-
-    call: ActionCall
-    variables: tuple[str, ...]
-    """Those that differ; none if the code does not do the action, or breaks."""
-    text: str
-    """All of it, for a person."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """What came of one walk."""
-
-    number: int
-    """Its place in the plan, from 0."""
-    steps: int
-    """Actions that were done before anything differed."""
-    diverged: Diverged | None = None
-    """What happened in the next step; if `steps` is -1, in the initial state."""
 
 
 class _Step(NamedTuple):
@@ -141,7 +119,7 @@ class Replayers:
 def _walk(graph: Graph, number: int, planned: Planned) -> _Walk:
     edges = [graph.edges[edge] for edge in planned.path]
     # As they were read, without values: hashes differ from process to process.
-    first = _Step(_INITIAL, replace(graph.nodes[edges[0].source]))
+    first = _Step(INITIAL, replace(graph.nodes[edges[0].source]))
     rest = [
         _Step(edge.action, replace(graph.nodes[edge.target]) if at in planned.compared else None)
         for at, edge in enumerate(edges)
@@ -164,12 +142,10 @@ def _replay_walk(walk: _Walk, bounds: Bounds, folder: Path, host: PlaneHost | No
     directory = folder / str(walk.number)
     (_, first), *rest = walk.steps
     steps = [(call, None if node is None else node.state) for call, node in rest]
+    start = None if first is None else first.state
     try:
         with Stepper(bounds, directory, host=host) as stepper:
-            replay(steps, stepper, start=None if first is None else first.state)
-    except WalkError as error:
-        diverged = Diverged(error.call, tuple(sorted(error.variables)), str(error))
-        return Done(walk.number, error.number - 1, diverged)
+            subject = Foreseen(stepper, [call for call, _ in steps])
+            return take_walk(walk.number, steps, subject, start=start, explain=subject.explain)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    return Done(walk.number, len(steps))

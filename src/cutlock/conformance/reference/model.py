@@ -69,7 +69,9 @@ class Reference:
             ConformanceError: there is no such action.
         """
         if call.name not in ACTIONS:
-            raise ConformanceError(f"{call}: the reference has no action of that name")
+            raise ConformanceError(
+                f"{call}: the reference has no action of that name; see cutlock.alphabet"
+            )
         for arguments, after in ACTIONS[Action(call.name)](self.terms(state)):
             if arguments == call.arguments:
                 return after

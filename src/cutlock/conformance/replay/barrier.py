@@ -1,7 +1,7 @@
-"""The counterexamples of the barrier alone, on the real barrier and on broken ones.
+"""The bond of the barrier alone: the real barrier, and broken ones, under the model's schedules.
 
 Everyone of the model is a real task that enters a slot or a cut. Each has an event loop of its
-own, so that who was handed a place goes on when the counterexample says so and not before.
+own, so that who was handed a place goes on when the schedule says so and not before.
 
 Source: `spec/Barrier.tla`, `spec/BarrierMutants.tla`; design, sections 5 and 13.
 """
@@ -10,40 +10,43 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cutlock.barrier import Barrier, Cut, Slot
+from cutlock.bond.actors import Actor
+from cutlock.bond.alphabet import Alphabet
+from cutlock.bond.bond import Bond, Constants, Setting, Stepper
+from cutlock.bond.following import OnStep, Replayed, ignore
+from cutlock.bond.patches import Patch
+from cutlock.bond.replay import replay
+from cutlock.bond.subject import State
 from cutlock.conformance.faults.sections import UNDRAINED
-from cutlock.conformance.faults.switch import NONE, Patch, Switch
-from cutlock.conformance.observation.compare import differences
-from cutlock.conformance.replay.counterexample import Ending, OnStep, Replayed, cut_short
-from cutlock.conformance.stepping.turns import TurnLoop
 from cutlock.errors import ConfigError, NotEnabledError
+from cutlock.shipped import shipped
 from cutlock.tlc.config import read_config
 from cutlock.tlc.itf import Counterexample
-from cutlock.tlc.values import Function, Value, parse_value, to_tla
+from cutlock.tlc.values import Function, Value, to_tla
 
-__all__ = ["BARRIER_FAULTS", "Crowd", "replay_barrier_example"]
+__all__ = ["BARRIER", "BARRIER_FAULTS", "Crowd", "replay_barrier_example"]
 
 
 class _Person:
     """One of those who enter and leave, as a task of its own."""
 
-    def __init__(self, barrier: Barrier, *, saves: bool) -> None:
+    def __init__(self, barrier: Barrier, name: str, *, saves: bool) -> None:
+        self.actor = Actor(name)
         self._barrier = barrier
         self._saves = saves
-        self._loop = TurnLoop()
-        self._task: asyncio.Task[None] | None = None
         self._leaves: asyncio.Future[None] | None = None
         self.section: Slot | Cut | None = None
 
     @property
     def state(self) -> str:
         """In the words of the spec."""
-        if self._task is None or self._task.done():
+        if self.actor.idle:
             return "idle"
         if self._leaves is not None:
             return "inside"
@@ -51,8 +54,7 @@ class _Person:
 
     def ask(self) -> None:
         """Ask for a place."""
-        self._task = self._loop.create_task(self._stay())
-        self._loop.quiesce()
+        self.actor.begin(self._stay())
 
     async def _stay(self) -> None:
         barrier = self._barrier
@@ -64,73 +66,72 @@ class _Person:
             finally:
                 self._leaves = None
 
-    def go_on(self) -> None:
-        """Run again, after a place was handed over."""
-        self._loop.quiesce()
-
     def leave(self) -> None:
         """End the section."""
         assert self._leaves is not None
         self._leaves.set_result(None)
-        self._loop.quiesce()
+        self.actor.go_on()
 
     def cancel(self) -> None:
         """Be cancelled, and notice."""
-        assert self._task is not None
-        self._task.cancel()
-        self._loop.quiesce()
-
-    def close(self) -> None:
-        """Be gone."""
-        if self._task is not None:
-            self._task.cancel()
-        self._loop.quiesce()
-        self._loop.close()
+        self.actor.cancel()
+        self.actor.go_on()
 
 
-class Crowd:
-    """A barrier, and all who use it; use it with `with`.
+class Crowd(Stepper):
+    """A barrier, and all who use it.
+
+    Whether asking for a place ends inside or in the queue is decided by the barrier.
 
     Args:
-        writers: those who enter slots.
-        savers: those who enter cuts.
+        constants: of the model; `Writers` enter slots, `Savers` cuts.
+
+    Raises:
+        ConfigError: there are no such constants.
     """
 
-    def __init__(self, writers: frozenset[Value], savers: frozenset[Value]) -> None:
+    def __init__(self, constants: Constants) -> None:
         self.barrier = Barrier(lambda: 0.0)
+        self._savers = _named("Savers", constants)
         self._people = {
-            name: _Person(self.barrier, saves=name in savers)
-            for name in sorted(writers | savers, key=to_tla)
+            name: _Person(self.barrier, to_tla(name), saves=name in self._savers)
+            for name in sorted(_named("Writers", constants) | self._savers, key=to_tla)
         }
 
-    def __enter__(self) -> Crowd:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
+        """Everybody is gone."""
         for person in self._people.values():
-            person.close()
+            person.actor.close()
 
-    def do(self, action: str, who: Value) -> None:
-        """Perform one action of `spec/Barrier.tla`.
+    def enter_fast(self, who: Value) -> None:
+        """Ask, and be let in."""
+        self._require(who, "idle").ask()
 
-        Whether asking for a place ends inside or in the queue is decided by the barrier.
+    def wait(self, who: Value) -> None:
+        """Ask, and be queued."""
+        self._require(who, "idle").ask()
 
-        Raises:
-            NotEnabledError: that one does not stand where the action could happen.
-        """
-        needed, act = _ACTIONS[action]
+    def resume(self, who: Value) -> None:
+        """Go on with a place that was handed over."""
+        self._require(who, "granted").actor.go_on()
+
+    def leave(self, who: Value) -> None:
+        """End the section."""
+        self._require(who, "inside").leave()
+
+    def cancel_waiting(self, who: Value) -> None:
+        """Be cancelled in the queue."""
+        self._require(who, "waiting").cancel()
+
+    def cancel_granted(self, who: Value) -> None:
+        """Be cancelled in the turn of the hand-over."""
+        self._require(who, "granted").cancel()
+
+    def _require(self, who: Value, state: str) -> _Person:
         person = self._people[who]
-        if person.state != needed:
-            raise NotEnabledError(f"{to_tla(who)} is {person.state}, not {needed}")
-        act(person)
-
-    def holders(self, kind: type[Slot | Cut]) -> list[Value]:
-        """Who has a place of that kind, those included who have not gone on with it yet."""
-        return [
-            name
-            for name, person in self._people.items()
-            if isinstance(person.section, kind) and person.state in {"granted", "inside"}
-        ]
+        if person.state != state:
+            raise NotEnabledError(f"{to_tla(who)} is {person.state}, not {state}")
+        return person
 
     def state(self) -> dict[str, Value]:
         """The spec's variables."""
@@ -143,22 +144,19 @@ class Crowd:
         }
 
 
-_ACTIONS: Mapping[str, tuple[str, Any]] = MappingProxyType(
-    {
-        "EnterFast": ("idle", _Person.ask),
-        "Wait": ("idle", _Person.ask),
-        "Resume": ("granted", _Person.go_on),
-        "Leave": ("inside", _Person.leave),
-        "CancelWaiting": ("waiting", _Person.cancel),
-        "CancelGranted": ("granted", _Person.cancel),
-    }
-)
+def _named(name: str, constants: Constants) -> frozenset[Value]:
+    people = constants.get(name)
+    if not isinstance(people, frozenset):
+        raise ConfigError(
+            f"no {name} among {', '.join(constants)}; this is no model of the barrier"
+        )
+    return people
 
 
 # The faults.
 
 
-def _lets_slots_in() -> Switch:
+def _lets_slots_in() -> tuple[Patch, ...]:
     enters = Slot.__aenter__
 
     async def enter(slot: Slot) -> Slot:
@@ -171,7 +169,7 @@ def _lets_slots_in() -> Switch:
         finally:
             barrier._queue = queue
 
-    return Switch(patches=(Patch(Slot, "__aenter__", enter),))
+    return (Patch(Slot, "__aenter__", enter),)
 
 
 class _CutsFirst(OrderedDict[Any, Any]):
@@ -181,7 +179,7 @@ class _CutsFirst(OrderedDict[Any, Any]):
             self.move_to_end(section, last=False)
 
 
-def _cuts_overtake() -> Switch:
+def _cuts_overtake() -> tuple[Patch, ...]:
     waits = Barrier._wait
 
     async def wait(barrier: Barrier, section: Slot | Cut) -> float:
@@ -189,10 +187,10 @@ def _cuts_overtake() -> Switch:
             barrier._queue = _CutsFirst(barrier._queue)
         return await waits(barrier, section)
 
-    return Switch(patches=(Patch(Barrier, "_wait", wait),))
+    return (Patch(Barrier, "_wait", wait),)
 
 
-def _cancelled(*, hands_over: bool, gives_back: bool) -> Switch:
+def _cancelled(*, hands_over: bool, gives_back: bool) -> tuple[Patch, ...]:
     """A wait that does less than it should when it is cancelled.
 
     Args:
@@ -217,12 +215,12 @@ def _cancelled(*, hands_over: bool, gives_back: bool) -> Switch:
             raise
         return 0.0
 
-    return Switch(patches=(Patch(Barrier, "_wait", wait),))
+    return (Patch(Barrier, "_wait", wait),)
 
 
-BARRIER_FAULTS: Mapping[str, Switch] = MappingProxyType(
+BARRIER_FAULTS: Mapping[str, tuple[Patch, ...]] = MappingProxyType(
     {
-        "barrier_does_not_drain": UNDRAINED,
+        "barrier_does_not_drain": UNDRAINED.patches,
         "barrier_door_stays_shut": _cancelled(hands_over=False, gives_back=True),
         "barrier_leaks_a_count": _cancelled(hands_over=True, gives_back=False),
         "barrier_door_lets_slots_in": _lets_slots_in(),
@@ -232,7 +230,70 @@ BARRIER_FAULTS: Mapping[str, Switch] = MappingProxyType(
 """By the mutant that each answers to."""
 
 
-# The replay.
+# The promises.
+
+
+class _Look(NamedTuple):
+    """What the promises are about."""
+
+    slots: int
+    """As the barrier counts them."""
+    open: bool
+    in_slots: int
+    in_cuts: int
+    waits_first: Value | None
+    savers: frozenset[Value]
+
+
+def _look(state: State, constants: Constants) -> _Look:
+    writers, savers = _named("Writers", constants), _named("Savers", constants)
+    inside = {who for who, where in state["state"].items() if where in {"granted", "inside"}}
+    return _Look(
+        slots=state["slots"],
+        open=state["open"],
+        in_slots=len(inside & writers),
+        in_cuts=len(inside & savers),
+        waits_first=next(iter(state["queue"]), None),
+        savers=savers,
+    )
+
+
+def _exclusion(state: State, constants: Constants) -> bool:
+    look = _look(state, constants)
+    return not look.in_cuts or (look.in_cuts == 1 and not look.in_slots)
+
+
+def _balance(state: State, constants: Constants) -> bool:
+    look = _look(state, constants)
+    return look.slots == look.in_slots and look.open == bool(look.in_cuts)
+
+
+def _no_idle_place(state: State, constants: Constants) -> bool:
+    look = _look(state, constants)
+    if look.waits_first is None or look.open:
+        return True
+    return look.waits_first in look.savers and look.slots > 0
+
+
+# The bond.
+
+_ACTIONS = ("EnterFast", "Wait", "Resume", "Leave", "CancelWaiting", "CancelGranted")
+
+
+def _crowd(setting: Setting) -> Crowd:
+    return Crowd(setting.constants)
+
+
+BARRIER = Bond(
+    name="barrier",
+    alphabet=Alphabet(dict.fromkeys(_ACTIONS, ("who",))),
+    manifest=shipped("model_check", "manifest.toml"),
+    stepper=_crowd,
+    observe=Crowd.state,
+    promises={"Exclusion": _exclusion, "Balance": _balance, "NoIdlePlace": _no_idle_place},
+    faults=BARRIER_FAULTS,
+)
+"""The barrier and its spec. What is promised of no single state falls by going round."""
 
 
 def replay_barrier_example(
@@ -240,11 +301,9 @@ def replay_barrier_example(
     config: Path,
     *,
     faulty: bool = False,
-    on_step: OnStep = lambda number, step, what: None,
+    on_step: OnStep = ignore,
 ) -> Replayed:
-    """Do the steps of a counterexample of the barrier; see `replay_example`.
-
-    A behaviour that never ends goes round once more.
+    """Follow a counterexample of the barrier; see `replay`.
 
     Args:
         config: of its model.
@@ -258,126 +317,5 @@ def replay_barrier_example(
         raise ConfigError(
             f"{example.model!r} is no mutant of the barrier; there are: {', '.join(BARRIER_FAULTS)}"
         )
-    switch = BARRIER_FAULTS[example.model] if faulty else NONE
-    writers, savers = _everyone(config)
-    if example.loop is None and _holds(example.property, _of_state(example, writers, savers)):
-        raise cut_short(example)
-    with switch.applied(), Crowd(writers, savers) as crowd:
-        return _replay(example, crowd, example.model if faulty else None, on_step)
-
-
-def _everyone(config: Path) -> tuple[frozenset[Value], frozenset[Value]]:
-    tokens = read_config(config)["constants"]
-    found = []
-    for name in ("Writers", "Savers"):
-        if name not in tokens:
-            raise ConfigError(f"{config}: no {name}; this is not a model of the barrier")
-        begin = tokens.index("{", tokens.index(name))
-        found.append(parse_value(" ".join(tokens[begin : tokens.index("}", begin) + 1])))
-    writers, savers = found
-    assert isinstance(writers, frozenset)
-    assert isinstance(savers, frozenset)
-    return writers, savers
-
-
-def _replay(example: Counterexample, crowd: Crowd, fault: str | None, on_step: OnStep) -> Replayed:
-    steps = list(enumerate(example.steps[1:], 1))
-    if example.loop is not None:
-        steps += list(enumerate(example.steps))[example.loop :]
-    diverged: int | None = None
-    shown: tuple[str, ...] = ()
-    ending, why = Ending.KEPT, f"{example.property} has held after every step"
-    number, step = 0, example.steps[0]
-    for number, step in steps:
-        try:
-            crowd.do(step.action.name, step.action.arguments["who"])
-        except NotEnabledError as error:
-            ending, why = Ending.REFUSED, str(error)
-            on_step(number, step, ending)
-            break
-        found = tuple(map(str, differences(step.state, crowd.state())))
-        if found and diverged is None:
-            diverged, shown = number, found
-        if not _holds(example.property, _of_crowd(crowd)):
-            ending, why = Ending.BROKEN, f"{example.property} does not hold"
-            on_step(number, step, ending)
-            break
-        on_step(number, step, "differs" if diverged == number else "done")
-    else:
-        if example.loop is not None and diverged is None:
-            ending, why = Ending.BROKEN, f"{example.property} does not hold: this goes on for ever"
-    return Replayed(
-        model=example.model,
-        promise=example.property,
-        fault=fault,
-        length=len(example.steps) - 1,
-        ending=ending,
-        step=number,
-        action=str(step.action),
-        diverged=diverged,
-        differences=shown,
-        why=why,
-    )
-
-
-class _Look(NamedTuple):
-    """What the promises are about, of the real barrier or of a state of the model."""
-
-    slots: int
-    """As the barrier counts them."""
-    open: bool
-    in_slots: int
-    in_cuts: int
-    waits_first: type[Slot | Cut] | None
-
-
-def _of_crowd(crowd: Crowd) -> _Look:
-    barrier = crowd.barrier
-    return _Look(
-        slots=barrier.slots,
-        open=barrier.cut_open,
-        in_slots=len(crowd.holders(Slot)),
-        in_cuts=len(crowd.holders(Cut)),
-        waits_first=next((type(section) for section in barrier._queue), None),
-    )
-
-
-def _of_state(
-    example: Counterexample, writers: frozenset[Value], savers: frozenset[Value]
-) -> _Look:
-    """The last state of a counterexample."""
-    last: Mapping[str, Any] = example.steps[-1].state
-    inside = {who for who, state in last["state"].items() if state in {"granted", "inside"}}
-    first = next(iter(last["queue"]), None)
-    return _Look(
-        slots=last["slots"],
-        open=last["open"],
-        in_slots=len(inside & writers),
-        in_cuts=len(inside & savers),
-        waits_first=None if first is None else Cut if first in savers else Slot,
-    )
-
-
-def _holds(promise: str, look: _Look) -> bool:
-    asked = _PROMISES.get(promise)
-    return asked is None or asked(look)
-
-
-def _exclusion(look: _Look) -> bool:
-    return not look.in_cuts or (look.in_cuts == 1 and not look.in_slots)
-
-
-def _balance(look: _Look) -> bool:
-    return look.slots == look.in_slots and look.open == bool(look.in_cuts)
-
-
-def _no_idle_place(look: _Look) -> bool:
-    if look.waits_first is None or look.open:
-        return True
-    return look.waits_first is Cut and look.slots > 0
-
-
-_PROMISES: Mapping[str, Callable[[_Look], bool]] = MappingProxyType(
-    {"Exclusion": _exclusion, "Balance": _balance, "NoIdlePlace": _no_idle_place}
-)
-"""Those that can be asked of one state; the others fall by going round."""
+    constants = read_config(config).constants
+    return replay(BARRIER, example, constants=constants, faulty=faulty, on_step=on_step)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 
-from cutlock.conformance.faults import WITHOUT_A_FAULT, Fault, fault_of, named_fault
+from cutlock.bond.following import Ending, Replayed
+from cutlock.bond.walk import StatesDifferError
+from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT, Fault, fault_of, named_fault
 from cutlock.conformance.free.moves import MACHINE_MOVES
 from cutlock.conformance.free.pair import bounds_of_trace, replay_trace
 from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
-from cutlock.conformance.replay.counterexample import Ending, Replayed, replay_example
-from cutlock.conformance.replay.walk import StatesDifferError
+from cutlock.conformance.replay.counterexample import replay_example
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, DivergenceError, ToolError
@@ -24,8 +23,11 @@ from cutlock.report.command import (
     ToolCommand,
     json_option,
     manifest_option,
-    write_json,
+    write_result,
 )
+from cutlock.report.completion import beginning
+from cutlock.report.exits import ExitCode
+from cutlock.report.terminal import Terminal
 from cutlock.tlc.itf import Counterexample, Step, from_itf
 from cutlock.tlc.manifest import Manifest, Mode, load_manifest
 
@@ -34,17 +36,6 @@ __all__ = ["ReplayReport", "TraceReport", "replay"]
 _AUTO = "auto"
 _SHIPPED_TRACES = ("traces/counterexamples", "traces/regressions")
 _MEMORY = Path("/dev/shm")
-
-_EXIT_CODES = """\b
-Exit codes:
-  0  as the code promises
-  1  a promise is broken, or a walk comes to another state
-  2  wrong usage, or a trace that the code has no place for
-  4  a file is no trace
-"""
-
-_console = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
-_errors = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +55,22 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     traces: tuple[TraceReport, ...]
 
 
-@click.command(cls=ToolCommand, epilog=_EXIT_CODES, short_help="Replay traces on the real code.")
+@click.command(
+    cls=ToolCommand,
+    result=ReplayReport,
+    examples=(
+        "cutlock replay cursor_early",
+        "cutlock replay cursor_early --fault auto",
+        "cutlock replay traces/regressions/few_places.itf.json",
+    ),
+    exits={
+        ExitCode.OK: "as the code promises",
+        ExitCode.FAILED: "a promise is broken, or a walk comes to another state",
+        ExitCode.USAGE: "wrong usage, or a trace that the code has no place for",
+        ExitCode.TOOL_FAILED: "a file is no trace",
+        ExitCode.INTERRUPTED: "interrupted; nothing is written",
+    },
+)
 @click.argument(
     "traces",
     metavar="TRACE...",
@@ -76,6 +82,7 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     "--fault",
     "fault_name",
     metavar="NAME",
+    shell_complete=beginning(lambda ctx: (_AUTO, *FAULTS)),
     help="Take this protection away first; `auto` takes the one that the trace is about.",
 )
 @click.option(
@@ -95,7 +102,7 @@ def replay(
     plane: str,
     manifest_path: Path,
     json_path: Path | None,
-) -> None:
+) -> ExitCode:
     """Replay each TRACE, a counterexample or a walk in the Informal Trace Format.
 
     TRACE is a file, or the name of a trace that ships with cutlock.
@@ -103,18 +110,12 @@ def replay(
     The real parts are stepped from action to action, and their state is compared with that of
     the trace. Of a counterexample, the code as it is has to refuse a step or to keep the
     promise; with --fault the promise breaks in the same step as in the model.
-
-    \b
-    Examples:
-      cutlock replay cursor_early
-      cutlock replay cursor_early --fault auto
-      cutlock replay traces/regressions/few_places.itf.json
     """
     manifest = load_manifest(manifest_path)
     reports = tuple(_replay(path, manifest, fault_name, second_lines) for path in traces)
     report = ReplayReport(ok=all(found.ok for found in reports), traces=reports)
-    write_json(json_path, report)
-    sys.exit(0 if report.ok else 1)
+    write_result(json_path, report)
+    return ExitCode.OK if report.ok else ExitCode.FAILED
 
 
 def _replay(
@@ -129,7 +130,7 @@ def _replay(
     (model,) = manifest.select([example.model])
     config = manifest.root / manifest.configs / model.config
     walk = model.mode is not Mode.MUTANT
-    _console.print(f"{path.name}: {'a walk' if walk else f'against {example.property}'}")
+    Terminal.current().show(f"{path.name}: {'a walk' if walk else f'against {example.property}'}")
     if example.model in BARRIER_FAULTS:
         if fault_name not in (None, _AUTO, example.model):
             raise ConfigError(f"{fault_name!r} is no fault of the barrier; give {_AUTO}")
@@ -142,7 +143,7 @@ def _replay(
     if walk:
         ok = found.ending is Ending.KEPT and found.diverged is None
     verdict = _verdict(found, walk=walk)
-    _console.print(verdict)
+    Terminal.current().show(verdict)
     return TraceReport(trace=str(path), ok=ok, verdict=verdict, replayed=found)
 
 
@@ -150,7 +151,7 @@ def _replay_free(path: Path, example: Counterexample, fault_name: str | None) ->
     """Replay a walk that carries its bounds: what a free schedule has left."""
     if fault_name is not None:
         raise ConfigError(f"{path}: no fault belongs to a walk; leave --fault out")
-    _console.print(f"{path.name}: a walk")
+    Terminal.current().show(f"{path.name}: a walk")
     calls = [step.action for step in example.steps[1:]]
     diverged, differences, why, ending = None, tuple[str, ...](), "", Ending.KEPT
     try:
@@ -179,7 +180,7 @@ def _replay_free(path: Path, example: Counterexample, fault_name: str | None) ->
         why=why,
     )
     verdict = _verdict(found, walk=True)
-    _console.print(verdict)
+    Terminal.current().show(verdict)
     ok = ending is Ending.KEPT and diverged is None
     return TraceReport(trace=str(path), ok=ok, verdict=verdict, replayed=found)
 
@@ -209,7 +210,10 @@ def _replay_run(
 def _fault(model: str, walk: bool, name: str | None) -> Fault | None:
     """The named fault; of a counterexample also its own, for what it assumes of the world."""
     if model in WITHOUT_A_FAULT:
-        raise ConfigError(f"{model} has no place in a stepped run: {WITHOUT_A_FAULT[model]}")
+        raise ConfigError(
+            f"{model} has no place in a stepped run: {WITHOUT_A_FAULT[model]}; "
+            f"`cutlock mutants {model}` checks it on the model"
+        )
     if name is None and walk:
         return None
     return fault_of(model) if name in (None, _AUTO) else named_fault(name)
@@ -217,7 +221,7 @@ def _fault(model: str, walk: bool, name: str | None) -> Fault | None:
 
 def _show_step(number: int, step: Step, what: str) -> None:
     note = "" if what == "done" else f"  <- {what}"
-    _console.print(f"{number:4}  {step.action}{note}")
+    Terminal.current().show(f"{number:4}  {step.action}{note}")
 
 
 def _verdict(found: Replayed, *, walk: bool) -> str:

@@ -1,50 +1,51 @@
-"""The replay of a walk through the state graph on the real code, compared after every step."""
+"""The replay of a walk through the state graph on a real run, compared after every step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
 from cutlock.alphabet import Action
-from cutlock.conformance.observation.compare import Difference, differences, likely_cause
+from cutlock.bond.subject import State
+from cutlock.bond.walk import Walk, take
+from cutlock.conformance.observation.compare import likely_cause
 from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.errors import DivergenceError, NotEnabledError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.values import Value
 
-__all__ = ["StatesDifferError", "Walk", "WalkError", "gives_up", "replay"]
+__all__ = ["Foreseen", "gives_up", "replay"]
 
-Walk = Sequence[tuple[ActionCall, Mapping[str, Value] | None]]
-"""Actions, each with the whole state after it; None where nothing is compared, which is faster."""
-
-_INITIAL = ActionCall("Init")
 _LOSSES = (Action.FAIL_GROUP, Action.ROLLBACK_GROUP)
 _GIVEN_UP = (Action.DROP_GROUP, Action.SUBSTITUTE_GROUP)
 
 
-class WalkError(DivergenceError):
-    """A walk could not be done on the code to its end."""
+class Foreseen:
+    """A stepper that is told what comes later, for what the code decides earlier than the spec.
 
-    def __init__(self, number: int, call: ActionCall, text: str) -> None:
-        self.number = number
-        """The step, from 1; 0 is the start of the walk."""
-        self.call = call
-        self.variables: frozenset[str] = frozenset()
-        """Those that differ; none if the code does not do the action, or breaks."""
-        super().__init__(text)
+    Args:
+        stepper: new, so that it is in the initial state.
+        calls: the actions of the specification that are done, in their order; those after
+            them are not foreseen.
+    """
 
+    def __init__(self, stepper: Stepper, calls: Sequence[ActionCall]) -> None:
+        self._stepper = stepper
+        self._calls = calls
+        self._done = 0
 
-class StatesDifferError(WalkError):
-    """A step of a walk did not come to the state that the specification has there."""
+    def do(self, call: ActionCall, /) -> None:
+        """See `Stepper.do`."""
+        place, self._done = self._done, self._done + 1
+        loses = place < len(self._calls) and gives_up(self._calls, place)
+        self._stepper.do(call, gives_up=loses)
 
-    def __init__(
-        self, number: int, call: ActionCall, found: Sequence[Difference], reason: str = ""
-    ) -> None:
-        variables = frozenset(difference.variable for difference in found)
-        cause = reason or likely_cause(call.name, variables)
-        lines = [f"step {number}, {call}: specification and code differ", *map(str, found)]
-        super().__init__(number, call, "\n  ".join([*lines, f"likely: {cause}"]))
-        self.differences = tuple(found)
-        self.variables = variables
+    def state(self) -> State:
+        """See `Stepper.state`."""
+        return self._stepper.state()
+
+    def explain(self, call: ActionCall, variables: frozenset[str]) -> str:
+        """The refusal that a start has met with, or what a difference usually means."""
+        refusal = self._stepper.refusal
+        return str(refusal) if refusal else likely_cause(call.name, variables)
 
 
 def replay(
@@ -65,26 +66,8 @@ def replay(
         StatesDifferError: naming the step and the variables that differ.
         WalkError: an action broke, or could not be done at all.
     """
-    calls = [in_spec(call) for call, _ in steps]
-    _compare(0, _INITIAL, start, stepper)
-    for number, (call, state) in enumerate(steps, 1):
-        try:
-            stepper.do(call, gives_up=gives_up(calls, number - 1))
-        except NotEnabledError as error:
-            raise WalkError(
-                number, call, f"step {number}, {call}: the code does not do it: {error}"
-            ) from error
-        except DivergenceError as error:
-            raise WalkError(number, call, f"step {number}, {error}") from error
-        _compare(number, call, state, stepper)
-
-
-def _compare(
-    number: int, call: ActionCall, state: Mapping[str, Value] | None, stepper: Stepper
-) -> None:
-    if state is not None and (found := differences(state, stepper.state())):
-        refusal = stepper.refusal
-        raise StatesDifferError(number, call, found, str(refusal) if refusal else "")
+    subject = Foreseen(stepper, [in_spec(call) for call, _ in steps])
+    take(steps, subject, start=start, explain=subject.explain)
 
 
 def gives_up(calls: Sequence[ActionCall], place: int) -> bool:

@@ -19,7 +19,7 @@ from cutlock.controller.config import RunConfig, parse_config
 from cutlock.controller.loader import epoch_order
 from cutlock.errors import ConfigError, ConformanceError
 from cutlock.tlc.config import read_config
-from cutlock.tlc.values import ModelValue, Value, parse_value, to_tla
+from cutlock.tlc.values import ModelValue, Value, to_tla
 from cutlock.workers.task import ReverseTask
 
 __all__ = ["Bounds"]
@@ -79,16 +79,7 @@ class Bounds:
         Raises:
             ConfigError: it cannot be read, or see `of`.
         """
-        tokens = read_config(path)["constants"]
-        constants: dict[str, list[str]] = {}
-        name = ""
-        for place, token in enumerate(tokens):
-            if tokens[place + 1 : place + 2] in (("=",), ("<-",)):
-                name = token
-                constants[name] = []
-            elif token not in {"=", "<-"}:
-                constants[name].append(token)
-        return cls.of({n: parse_value(" ".join(value)) for n, value in constants.items()})
+        return cls.of(read_config(path).constants)
 
     @property
     def size(self) -> int:
@@ -162,7 +153,8 @@ class Bounds:
         """
         if prompt not in self.groups:
             raise ConformanceError(
-                f"{prompt!r} is no prompt of {self.batches} batches of {self.size}"
+                f"{prompt!r} is no prompt of {self.batches} batches of {self.size}; replay a trace "
+                "with the bounds of its own model"
             )
         return self.groups[prompt]
 
@@ -195,7 +187,7 @@ class _Constants(msgspec.Struct, rename="pascal"):
 def _listed(name: str, constants: Mapping[str, Value]) -> tuple[Value, ...]:
     value = constants.get(name, frozenset())
     if not isinstance(value, frozenset) or not value:
-        raise ConfigError(f"{name} = {to_tla(value)}: give a set of at least one")
+        raise ConfigError(f"{name} = {to_tla(value)} is no set of at least one; give one")
     return tuple(sorted(value, key=_place))
 
 

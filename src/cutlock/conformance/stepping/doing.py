@@ -52,7 +52,7 @@ class Doing:
         if given is None:
             return None
         if not isinstance(given, frozenset):
-            raise ConformanceError(f"groups = {given!r}: give a set of prompts")
+            raise ConformanceError(f"groups = {given!r} is no set; give a set of prompts")
         return frozenset(map(self.stepper.bounds.group, given))
 
     @property

@@ -11,12 +11,12 @@ from typing import Any, cast
 import msgspec
 
 from cutlock.alphabet import Action
+from cutlock.bond.turns import TurnLoop
 from cutlock.bundle.publication import latest
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.parts import NotingLog, NotingPlane, NotingTrainer, ToldGenerator
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.stands import Stands
-from cutlock.conformance.stepping.turns import TurnLoop
 from cutlock.controller.assembly import Parts, assemble, build_prompts
 from cutlock.controller.core import Controller, RunReport
 from cutlock.controller.restore import PlaneReady, ResumePlan, load_plane, verify_for_resume

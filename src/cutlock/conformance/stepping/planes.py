@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -10,7 +12,7 @@ import msgspec
 import torch
 from safetensors.torch import load
 
-from cutlock.plane.base import BootstrapPlane, DataPlane
+from cutlock.plane.base import BootstrapPlane, DataPlane, PlaneStamp
 from cutlock.plane.memory import (
     INDEX_FILE,
     NO_STEPS,
@@ -87,19 +89,23 @@ class MemoryHost:
         """The last key of every index of the store."""
         self._files: dict[tuple[int, bytes], Mapping[str, Row]] = {}
         """Rows of a unit's file, given by its inode and content."""
+        self._writing: Path | None = None
+        """The directory of the snapshot that is being written."""
+        self._written: dict[int, dict[int, str]] = {}
+        """By unit: `_keys` when it last wrote."""
 
     async def renew(self, steps: PlaneSteps = NO_STEPS) -> MemoryBootstrap:
         """See `PlaneHost.renew`."""
         self._keys.clear()
         store = MemoryStore(self._units)
-        store.steps = _Noting(steps, lambda: self._note(store))
+        store.steps = _Noting(steps, lambda unit: self._note_written(store, unit))
         self._bootstrap = MemoryBootstrap(store)
         return self._bootstrap
 
     async def connect(self) -> MemoryPlane:
         """See `PlaneHost.connect`."""
         assert self._bootstrap is not None, "renew() comes before connect()"
-        return MemoryPlane(self._bootstrap.store)
+        return _Client(self._bootstrap.store, self._keep)
 
     def rows(self) -> Mapping[str, Row]:
         """See `PlaneHost.rows`: rows whose data is there."""
@@ -122,7 +128,7 @@ class MemoryHost:
         rows: dict[str, Row] = {}
         units = set()
         for unit in range(self._units):
-            path = directory / f"unit_{unit}.safetensors"
+            path = _unit_file(directory, unit)
             if path.exists():
                 units.add(unit)
                 rows |= self._rows_of(unit, path)
@@ -131,8 +137,23 @@ class MemoryHost:
     def _note(self, store: MemoryStore) -> None:
         self._keys.update((index, key) for key, index in store.indexes.items())
 
+    def _note_written(self, store: MemoryStore, unit: int) -> None:
+        self._note(store)
+        self._written[unit] = dict(self._keys)
+
+    @contextlib.contextmanager
+    def _keep(self, directory: Path) -> Iterator[None]:
+        """A snapshot is written within this block; what it holds is known when it ends."""
+        self._writing = directory
+        try:
+            yield
+            for unit in range(self._units):
+                self._rows_of(unit, _unit_file(directory, unit))
+        finally:
+            self._writing = None
+
     def _rows_of(self, unit: int, path: Path) -> Mapping[str, Row]:
-        """What a unit has written, looked at before it writes again.
+        """What a unit has written, by the keys of that moment.
 
         The key map has no keys for rows that were put after it, and later their indexes may be
         those of others.
@@ -140,13 +161,15 @@ class MemoryHost:
         content = path.read_bytes()
         # The inode of a file that was removed is given out again.
         seen = path.stat().st_ino, content
-        if seen not in self._files:
+        writing = path.parent == self._writing
+        if writing or seen not in self._files:
+            keys = self._written.get(unit, self._keys) if writing else self._keys
             found: dict[int, set[str]] = {}
             for label in _labels(content):
                 number, _, field = label.partition(":")
                 found.setdefault(int(number), set()).add(field)
             self._files[seen] = {
-                self._keys[number]: Row(unit, frozenset(fields)) for number, fields in found.items()
+                keys[number]: Row(unit, frozenset(fields)) for number, fields in found.items()
             }
         return self._files[seen]
 
@@ -155,17 +178,36 @@ class MemoryHost:
         self._bootstrap = None
 
 
-class _Noting:
-    """`PlaneSteps` that note the keys of all rows when a unit writes them."""
+class _Client(MemoryPlane):
+    """A client that says when and where a snapshot is written."""
 
-    def __init__(self, steps: PlaneSteps, note: Callable[[], None]) -> None:
+    def __init__(
+        self, store: MemoryStore, keep: Callable[[Path], AbstractContextManager[None]]
+    ) -> None:
+        super().__init__(store)
+        self._keep = keep
+
+    async def snapshot_rows(self, directory: Path, stamp: PlaneStamp) -> None:
+        """See `DataPlane.snapshot_rows`."""
+        with self._keep(directory):
+            await super().snapshot_rows(directory, stamp)
+
+
+class _Noting:
+    """`PlaneSteps` that tell of each unit that is about to write its rows."""
+
+    def __init__(self, steps: PlaneSteps, note: Callable[[int], None]) -> None:
         self._steps = steps
         self._note = note
 
     async def reach(self, step: PlaneStep, /) -> None:
         await self._steps.reach(step)
         if step.op == "snapshot" and step.unit is not None:
-            self._note()
+            self._note(step.unit)
+
+
+def _unit_file(directory: Path, unit: int) -> Path:
+    return directory / f"unit_{unit}.safetensors"
 
 
 class _Key(msgspec.Struct):

@@ -64,4 +64,4 @@ def _translated(name: str, value: object, bounds: Bounds) -> Value:
             return -1
         case _, int() | str():
             return value
-    raise ConformanceError(f"argument {name} = {value!r} has no form in the spec")
+    raise ConformanceError(f"argument {name} = {value!r} has no form in the spec; give it one here")

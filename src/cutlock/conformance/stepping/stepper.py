@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
+from cutlock.bond.turns import TurnLoop
 from cutlock.conformance.observation.observe import Observer
 from cutlock.conformance.stepping.bookkeeping import miscounts
 from cutlock.conformance.stepping.bounds import Bounds
@@ -21,7 +22,6 @@ from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.planes import MemoryHost, PlaneHost
 from cutlock.conformance.stepping.records import require_agreement
-from cutlock.conformance.stepping.turns import TurnLoop
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import ConformanceError, CutlockError, DivergenceError
 from cutlock.tlc.action import ActionCall

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 
 from cutlock.conformance.validation.logs import Refusal, Validated, read_run, validate
 from cutlock.controller.run_directory import RunDirectory
@@ -18,30 +16,20 @@ from cutlock.report.command import (
     forget_result,
     jar_option,
     json_option,
-    write_json,
+    quiet_option,
+    write_result,
 )
-from cutlock.report.terminal import Progress, key_values, listing
+from cutlock.report.exits import ExitCode
+from cutlock.report.terminal import Terminal, key_values, listing
 from cutlock.shipped import shipped
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import find_toolchain
+from cutlock.tlc.terminal import searched
 
 __all__ = ["Validation", "validate_runs"]
 
 _NAME_WIDTH = 40
 _SHIPPED_RUNS = ("traces/runs", "traces/rejected")
-
-_EXIT_CODES = """\b
-Exit codes:
-  0  every run is a behaviour of the specification
-  1  a run is refused, or a log is not one
-  2  wrong usage, or a run has something that is not modelled
-  3  Java or TLC is missing
-  4  the specification or the checker itself failed
-  5  out of time without an answer
-"""
-
-_console = Console(markup=False, emoji=False, highlight=False)
-_errors = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +50,20 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(
     "validate",
     cls=ToolCommand,
-    epilog=_EXIT_CODES,
-    short_help="Have TLC accept the logs of runs as behaviours of the specification.",
+    result=Validation,
+    examples=(
+        "cutlock validate windowed",
+        "cutlock validate runs/first runs/second --json out/validation.json",
+    ),
+    exits={
+        ExitCode.OK: "every run is a behaviour of the specification",
+        ExitCode.FAILED: "a run is refused, or a log is not one",
+        ExitCode.USAGE: "wrong usage, or a run has something that is not modelled",
+        ExitCode.TOOL_MISSING: "Java or TLC is missing",
+        ExitCode.TOOL_FAILED: "the specification or the checker itself failed",
+        ExitCode.OUT_OF_TIME: "out of time without an answer",
+        ExitCode.INTERRUPTED: "interrupted; nothing is written",
+    },
 )
 @click.argument(
     "paths", metavar="RUN...", nargs=-1, required=True, type=NamedPath(*_SHIPPED_RUNS, exists=False)
@@ -76,41 +76,36 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     help="Folder of the specification.",
 )
 @jar_option
+@quiet_option
 @json_option
 def validate_runs(
     paths: tuple[Path, ...], spec: Path, jar: Path | None, json_path: Path | None
-) -> None:
+) -> ExitCode:
     """Have TLC accept the event logs of each RUN as a behaviour of the specification.
 
     RUN is the directory of a run, the name of one that ships with cutlock, or one of its logs,
     which stands for the whole run: all starts and the kills between them are one behaviour. Of
     a run that is none, the first event that does not fit is named, with the state before it.
-
-    \b
-    Examples:
-      cutlock validate runs/first
-      cutlock validate in_order
-      cutlock validate demo/*/run --json out/validation.json
     """
     forget_result(json_path)
     toolchain = find_toolchain(jar)
-    progress = Progress(_console)
-    try:
+    terminal = Terminal.current()
+    with terminal.progress() as progress:
+        progress.total = len(paths)
         runs = []
-        for number, path in enumerate(paths, 1):
-            progress.show(f"reading run {number} of {len(paths)}", str(path))
+        for path in paths:
+            progress.show("reading", str(path))
             runs.append(read_run(RunDirectory(_run_of(path))))
+            progress.item(f"{path}: {len(runs[-1].events):,} events read")
         events = sum(len(run.events) for run in runs)
 
         def watch(found: SearchProgress | None) -> None:
-            done = "" if found is None else f"{found.distinct:,} states found"
+            done = "" if found is None else searched(found)
             progress.show(f"TLC takes {events:,} events", done)
 
         watch(None)
         validated = validate(toolchain, spec, runs, watch)
-    finally:
-        progress.close()
-    _show(paths, validated)
+    _show(terminal, paths, validated)
     found = Validation(
         ok=all(run.ok for run in validated),
         runs=tuple(validated),
@@ -118,15 +113,15 @@ def validate_runs(
         java=toolchain.java.version,
         jar=toolchain.jar.sha256,
     )
-    write_json(json_path, found)
-    sys.exit(0 if found.ok else 1)
+    write_result(json_path, found)
+    return ExitCode.OK if found.ok else ExitCode.FAILED
 
 
 def _run_of(path: Path) -> Path:
     return path.absolute().parent.parent if path.is_file() else path
 
 
-def _show(paths: Sequence[Path], validated: Sequence[Validated]) -> None:
+def _show(terminal: Terminal, paths: Sequence[Path], validated: Sequence[Validated]) -> None:
     rows = [
         (
             _shortened(str(path)),
@@ -137,13 +132,13 @@ def _show(paths: Sequence[Path], validated: Sequence[Validated]) -> None:
         )
         for path, run in zip(paths, validated, strict=True)
     ]
-    _console.print(listing("Runs", ("run", "starts", "events", "verdict", "s"), rows))
+    terminal.show(listing("Runs", ("run", "starts", "events", "verdict", "s"), rows))
     for path, run in zip(paths, validated, strict=True):
         if run.refusal is not None:
-            _console.print(f"{path}: refused at {run.refusal.where}", soft_wrap=True)
-            _console.print(key_values("The event, and the state", _told(run.refusal)))
+            terminal.show(f"{path}: refused at {run.refusal.where}")
+            terminal.show(key_values("The event, and the state", _told(run.refusal)))
         for end in run.failed:
-            _console.print(f"{path}: an error has ended a start, at {end}", soft_wrap=True)
+            terminal.show(f"{path}: an error has ended a start, at {end}")
 
 
 def _told(refusal: Refusal) -> Iterator[tuple[str, object]]:

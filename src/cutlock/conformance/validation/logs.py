@@ -26,6 +26,7 @@ from cutlock.controller.config import RunConfig, parse_config
 from cutlock.controller.loader import epoch_order
 from cutlock.controller.run_directory import RunDirectory, RunFacts
 from cutlock.errors import ConformanceError
+from cutlock.samplers.config import CustomConfig
 from cutlock.tlc.logcheck import LogSpec, LogVerdict, check_logs, event
 from cutlock.tlc.outcome import Progress
 from cutlock.tlc.run import Toolchain
@@ -59,7 +60,7 @@ _PROMPT = frozenset({"group", "substitute"})
 _PROMPTS = frozenset({"groups", "spares", "index", "ledger"})
 _LEFT_OUT = frozenset({"admission", "attempt", "error", "bundle", "bundles", "log_records"})
 _LEFT_OUT_OF = {
-    Action.BEGIN_RUN: frozenset(ARGUMENTS[Action.BEGIN_RUN]),
+    Action.BEGIN_RUN: frozenset(ARGUMENTS[Action.BEGIN_RUN]) - {"cut"},
     Action.DROP_GROUP: frozenset({"reason"}),
     Action.VERIFY_BUNDLE: frozenset({"incarnation"}),
 }
@@ -217,16 +218,20 @@ def translate(root: Path, facts: RunFacts, history: History) -> RunLog:
         ConformanceError: the run has something that is not modelled.
     """
     config = parse_config(facts.config)
-    budgets = _budgets(root, config)
-    for log in history.logs.values():
-        for record in log:
-            if record.action is Action.BEGIN_RUN:
-                _require_same(record, config)
+    _require_modelled(root, config)
+    starts = [
+        record
+        for log in history.logs.values()
+        for record in log
+        if record.action is Action.BEGIN_RUN
+    ]
+    for record in starts:
+        _require_same(record, config)
     prompts = _prompts(facts, config)
     steps = [*_steps(history, prompts)]
     return RunLog(
         name=str(root),
-        bounds=_bounds(facts, config, budgets),
+        bounds=_bounds(facts, config, [start.args for start in starts]),
         events=tuple(step for step, _ in steps),
         places=tuple(place for _, place in steps),
         groups={prompt: group for group, prompt in prompts.items()},
@@ -324,24 +329,21 @@ def _leaves_rows(log: Sequence[Event]) -> bool:
     return loaded is not None and loaded.args.rows == 0
 
 
-def _budgets(root: Path, config: RunConfig) -> frozenset[int]:
-    """Steps after which some start of the run was told to end.
+def _require_modelled(root: Path, config: RunConfig) -> None:
+    """Refuse a run that has something which is not modelled, by its configurations.
 
     Raises:
-        ConformanceError: the run has something that is not modelled.
+        ConformanceError: it has.
     """
-    name = config.plain()["sampler"]["name"]
-    if name == "custom":
-        raise _not_modelled(root, "a custom sampler")
-    configs = [config, *_saved_configs(root)]
-    if not all(each.checkpoint.rows for each in configs):
-        raise _not_modelled(root, "checkpoint.rows = false")
-    for each in configs:
-        here, first = _modelled(each), _modelled(config)
-        if here != first:
-            changed = {key: here[key] for key in here if here[key] != first[key]}
-            raise _not_modelled(root, f"{changed} since a restart")
-    return frozenset(each.max_steps for each in configs if each.max_steps is not None)
+    if isinstance(config.sampler, CustomConfig):
+        raise _not_modelled(str(root), "a custom sampler")
+    for each in (config, *_saved_configs(root)):
+        if not each.checkpoint.rows:
+            raise _not_modelled(str(root), "checkpoint.rows = false")
+        if each.sampler != config.sampler:
+            raise _not_modelled(
+                str(root), f"sampler = {each.sampler}, which was {config.sampler} when it began"
+            )
 
 
 def _saved_configs(root: Path) -> list[RunConfig]:
@@ -351,45 +353,32 @@ def _saved_configs(root: Path) -> list[RunConfig]:
     return [parse_config(info.config) for info in infos]
 
 
-def _modelled(config: RunConfig) -> dict[str, object]:
-    """What the behaviour of the model depends on, and a resume may change."""
-    return {
-        "sampler": config.plain()["sampler"],
-        "capacity": config.capacity(),
-        "spare_prompts": config.buffer.spare_prompts,
-        "cut": config.checkpoint.cut,
-        "units": _units(config),
-    }
-
-
-def _units(config: RunConfig) -> frozenset[Value]:
-    """Units of the plane; only the narrow cut saves them one by one."""
-    narrow = config.checkpoint.cut == "narrow"
-    return frozenset(map(str, range(config.plane.units))) if narrow else frozenset({"rows"})
-
-
-def _not_modelled(root: Path, what: str) -> ConformanceError:
+def _not_modelled(where: str, what: str) -> ConformanceError:
     return ConformanceError(
-        f"{root}: the run has {what}, which the specification does not model; "
+        f"{where}: the run has {what}; the specification does not model that, and "
         "`cutlock audit` accounts for its prompts"
     )
 
 
-def _require_same(record: Event, config: RunConfig) -> None:
-    """A run whose bounds change between two starts has no one configuration of the model."""
-    now = record.args
-    here = (now.sampler, now.prompts_per_step, now.group_size, now.epochs)
-    first = (
-        config.plain()["sampler"]["name"],
-        config.prompts_per_step,
-        config.group_size,
-        config.epochs,
-    )
-    if here != first:
-        raise ConformanceError(
-            f"{record.where}: sampler, prompts per step, group size and epochs are {here}, and "
-            f"were {first} when the run began; a change between two starts is not modelled"
-        )
+def _require_same(start: Event, config: RunConfig) -> None:
+    """A run whose bounds change between two starts has no one configuration of the model.
+
+    Each start may make its cuts in its own way, and have its own number of steps.
+    """
+    sampler = config.plain()["sampler"]
+    bounds = {
+        "sampler": sampler["name"],
+        "window": sampler["window"],
+        "prompts_per_step": config.prompts_per_step,
+        "group_size": config.group_size,
+        "epochs": config.epochs,
+        "capacity": config.capacity(),
+        "spare_prompts": config.buffer.spare_prompts,
+        "units": config.plane.units,
+    }
+    for name, first in bounds.items():
+        if (now := getattr(start.args, name)) != first:
+            raise _not_modelled(start.where, f"{name} = {now!r}, which was {first!r} when it began")
 
 
 def _prompts(facts: RunFacts, config: RunConfig) -> dict[str, Prompt]:
@@ -432,27 +421,36 @@ def _value(name: str, value: Any, prompts: Mapping[str, Prompt]) -> Value:
     return value
 
 
-def _bounds(facts: RunFacts, config: RunConfig, budgets: frozenset[int]) -> str:
+def _bounds(facts: RunFacts, config: RunConfig, starts: Sequence[Any]) -> str:
+    """The CONSTANTS of a run.
+
+    Args:
+        starts: arguments of `BeginRun` of each start.
+    """
     sampler = config.plain()["sampler"]
     size, each = len(facts.prompts), config.prompts_per_step
     per_epoch = -(-size // each)
+    # Only the narrow cut saves the units one by one; without it they are as good as one.
+    narrow = any(start.cut == "narrow" for start in starts)
+    units = map(str, range(config.plane.units)) if narrow else ["rows"]
     values: dict[str, Value] = {
         "Batches": per_epoch * config.epochs,
         "PerEpoch": per_epoch,
         "Member": frozenset(range(1, each + 1)),
         "LastBatch": size - (per_epoch - 1) * each,
         "GroupSize": config.group_size,
-        "Budgets": budgets,
+        "Budgets": frozenset(start.max_steps for start in starts if start.max_steps is not None),
         "Window": sampler["window"],
         "Sampler": sampler["name"],
         "SpareMark": config.buffer.spare_prompts,
         "CrashAnywhere": True,
         "Capacity": config.capacity(),
         "Ordered": True,
-        "Units": _units(config),
-        "Narrow": config.checkpoint.cut == "narrow",
+        "Units": frozenset(units),
+        "Narrow": narrow,  # of any start; each says of itself whether it is
     }
     lines = [f"    {name} = {to_tla(value)}" for name, value in values.items()]
+    lines.append("    NarrowCut <- NarrowNow")
     lines.append("    Prompts <- RealPrompts")
     lines.append("    PutIsTorn <- WholePut")
     if sampler.get("order") == "freshest":

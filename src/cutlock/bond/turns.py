@@ -88,7 +88,10 @@ class TurnLoop(asyncio.SelectorEventLoop):
         if not task.done():
             task.cancel()
             self.quiesce()
-            raise ConformanceError(f"{work!r} waits for something that does not come by itself")
+            raise ConformanceError(
+                f"{work!r} waits for something that does not come by itself; let what it waits "
+                "for be stepped first"
+            )
         return task.result()
 
 

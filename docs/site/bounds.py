@@ -1,0 +1,158 @@
+"""Writes the tables of docs/promises.md from the manifest: `python docs/site/bounds.py`."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from cutlock.tlc.manifest import Manifest, Mode, Model, load_manifest
+from cutlock.tlc.outcome import Verdict
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "promises.md"
+
+PROMISE_OF = {
+    "TypeOK": "",
+    "OneOwner": "P2",
+    "DiskOneOwner": "P1, P2",
+    "DiskCursor": "P1, P3",
+    "DiskStamps": "P3",
+    "OneAdmission": "P3",
+    "DiskEpoch": "P1, P3",
+    "DiskRows": "P1, P4",
+    "LiveRows": "P4",
+    "Inventory": "P4",
+    "FreshAdvantages": "P5",
+    "NoTwice": "P5",
+    "NoLoss": "P5",
+    "NoBatchDropped": "P5",
+    "NoRefusal": "P6, P8",
+    "Complete": "P8",
+    "RestoresOneSave": "P6",
+    "CutExcludes": "P1",
+    "GateBound": "P3",
+    "deadlock": "P7",
+    "CutIsTaken": "P7",
+    "DeferredEnds": "P7",
+    "AdmittedEnds": "P7",
+    "RestoreEnds": "P7",
+    "RunEnds": "P7",
+    "SlotEnters": "P7",
+    "Exclusion": "P1",
+    "Balance": "P7",
+    "EachQueuedOnce": "P7",
+    "NoIdlePlace": "P7",
+}
+"""Every predicate that a configuration names, and the promise that it is part of."""
+
+SAYS = {
+    "TypeOK": "every variable has a value of its kind",
+    "OneOwner": "each prompt that the loader has handed out has one owner, the others none",
+    "DiskOneOwner": "the same of the bundle that can be resolved",
+    "DiskCursor": "no saved stamp is above the saved cursor, which is within the gate window",
+    "DiskStamps": "no more prompts of one stamp are saved than a step takes",
+    "OneAdmission": "a batch is admitted whole, by one admission",
+    "DiskEpoch": "saved loader position and epoch belong together",
+    "DiskRows": "every row of the saved index is in the saved store",
+    "LiveRows": "between slots the rows of the store are those of the index",
+    "Inventory": "so they are when a save looks",
+    "FreshAdvantages": "advantages that train were computed in the step that trains them",
+    "NoTwice": "no prompt is trained twice",
+    "NoLoss": "at the end every prompt is trained or dropped",
+    "NoBatchDropped": "no whole batch is dropped (the story of the early cursor)",
+    "NoRefusal": "a published bundle is never refused",
+    "Complete": "a published bundle has all its files",
+    "RestoresOneSave": "what is restored is of one save",
+    "CutExcludes": "no slot is held in the exclusive window",
+    "GateBound": "the cursor is at most the version plus the window",
+    "deadlock": "some action can happen until the run has ended",
+    "CutIsTaken": "a cut that is asked for is taken in the end",
+    "DeferredEnds": "a clear that a save keeps waiting happens in the end",
+    "AdmittedEnds": "every admitted group ends trained or dropped",
+    "RestoreEnds": "a restart reaches running pumps",
+    "RunEnds": "the run comes to its end",
+    "SlotEnters": "a slot that waits enters in the end",
+    "Exclusion": "no slot is held beside an exclusive cut",
+    "Balance": "the barrier counts what is held",
+    "EachQueuedOnce": "nobody is in the queue twice",
+    "NoIdlePlace": "nobody waits while there is a place",
+}
+
+
+def constants(model: Model, manifest: Manifest) -> dict[str, str]:
+    """What the configuration of a model sets its constants to."""
+    text = (manifest.root / manifest.configs / model.config).read_text()
+    return dict(re.findall(r"^ +(\w+) = (.+)$", text, re.M))
+
+
+def count(of: str) -> int:
+    """Elements of a set that is written out."""
+    return of.count(",") + 1
+
+
+def bounds(model: Model, manifest: Manifest) -> str:
+    """The constants of a model, in words."""
+    found = constants(model, manifest)
+    if "Writers" in found:
+        return f"{count(found['Writers'])} slots, {count(found['Savers'])} cuts"
+    said = [found["Sampler"].strip('"'), f"{found['Batches']} x {count(found['Member'])}"]
+    said.append(f"window {found['Window']}")
+    if found["MaxFailures"] != "0":
+        said.append(f"failures {found['MaxFailures']}")
+    if found["SpareMark"] != "0":
+        said.append("spares")
+    if found["MaxCrashes"] != "0":
+        when = "any step" if found["CrashAnywhere"] == "TRUE" else "after a bundle"
+        said.append(f"crashes {found['MaxCrashes']}, {when}")
+    if count(found["Units"]) > 1:
+        said.append(f"{count(found['Units'])} units")
+    if found["Capacity"] != "8":
+        said.append(f"capacity {found['Capacity']}")
+    return "; ".join(said)
+
+
+def models(manifest: Manifest) -> Iterator[str]:
+    """One row for each model that has to hold."""
+    yield "| model | how | cut | bounds | states | class | why these bounds |"
+    yield "| --- | --- | --- | --- | ---: | --- | --- |"
+    for model in manifest.models:
+        if model.mode in {Mode.MUTANT, Mode.WITNESS}:
+            continue
+        narrow = constants(model, manifest).get("Narrow")
+        cut = {"TRUE": "narrow", "FALSE": "full", None: "both"}[narrow]
+        states = f"{model.distinct:,}" if model.distinct else f"{model.walks:,} walks"
+        yield (
+            f"| `{model.name}` | {model.mode.value} | {cut} | {bounds(model, manifest)} | {states} "
+            f"| {model.time.value} | {model.why} |"
+        )
+
+
+def predicates(manifest: Manifest) -> Iterator[str]:
+    """One row for each promise of a configuration, with the mutants that it kills."""
+    falls: dict[str, list[str]] = defaultdict(list)
+    for model in manifest.models:
+        if model.mode is Mode.MUTANT and model.expected is not Verdict.SUCCESS:
+            falls[model.property or model.expected.value].append(model.name)
+    yield "| predicate | promise | what it says | mutants that fall to it |"
+    yield "| --- | --- | --- | --- |"
+    for name, promise in PROMISE_OF.items():
+        mutants = ", ".join(f"`{mutant}`" for mutant in falls.pop(name, ()))
+        yield f"| `{name}` | {promise} | {SAYS[name]} | {mutants} |"
+    if falls:
+        raise KeyError(f"{sorted(falls)} fall to a mutant and have no row; add them to PROMISE_OF")
+
+
+def written(page: str) -> str:
+    """The page with its tables as the manifest has them."""
+    manifest = load_manifest(ROOT / "model_check" / "manifest.toml")
+    for name, rows in {"models": models(manifest), "predicates": predicates(manifest)}.items():
+        table = "\n".join(rows)
+        marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.S)
+        page = marks.sub(lambda found, table=table: f"{found[1]}\n{table}\n\n{found[2]}", page)
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text()))

@@ -1,0 +1,216 @@
+"""The bond of a protocol: what ties its specification to its code."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from cutlock.alphabet import snake
+from cutlock.bond.alphabet import Alphabet
+from cutlock.bond.patches import Patch, patched
+from cutlock.bond.subject import State, Subject
+from cutlock.bond.walk import Explain
+from cutlock.errors import ConfigError, ConformanceError
+from cutlock.tlc.action import ActionCall
+from cutlock.tlc.logcheck import LogSpec
+from cutlock.tlc.manifest import Manifest, Model, load_manifest
+from cutlock.tlc.values import Value, to_tla
+
+__all__ = ["PLANES", "Bond", "Constants", "Setting", "Stepper"]
+
+PLANES = ("memory", "transfer_queue")
+"""Where what a protocol stores may live."""
+
+Constants = Mapping[str, Value]
+"""Constants of a model by their names in the spec."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a stepper is made for."""
+
+    model: str
+    """The row of the manifest that a trace or graph is of."""
+    constants: Constants
+    plane: str = PLANES[0]
+    seed: int = 0
+    """For whatever is random in the stepper, so that it is the same every time."""
+    faulty: bool = False
+    """Whether the fault that answers to the model is switched in."""
+    calls: tuple[ActionCall, ...] = ()
+    """The actions that will be done: for a choice that the code makes earlier than the spec."""
+
+
+class Stepper:
+    """Real objects under a schedule, one action at a time; made in the spec's initial state.
+
+    A subclass has a method for each action, with the name of the action in snake case and
+    arguments of the same names. It raises `NotEnabledError`, before anything has changed, where
+    the code does not stand where the action could happen.
+    """
+
+    def do(self, call: ActionCall, /) -> None:
+        """Do one action of the alphabet."""
+        getattr(self, snake(call.name))(**call.arguments)
+
+    def close(self) -> None:
+        """End everything."""
+
+
+S = TypeVar("S", bound=Stepper)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bond(Generic[S]):
+    """A protocol's specification and its code, and what says how they go together."""
+
+    name: str
+    alphabet: Alphabet
+    manifest: Path
+    """The list of models; see `cutlock.tlc.manifest`."""
+    stepper: Callable[[Setting], S]
+    """Makes new real objects, in the initial state."""
+    observe: Callable[[S], State]
+    """The observation: every variable of the spec, read off the real objects."""
+    promises: Mapping[str, Callable[[State, Constants], bool]] = field(default_factory=dict)
+    """By the names of the invariants of the spec: whether a state keeps it."""
+    faults: Mapping[str, tuple[Patch, ...]] = field(default_factory=dict)
+    """By the mutants of the manifest: what is changed in the code to take the same protection
+    away."""
+    calls: Callable[[Constants], Iterable[ActionCall]] | None = None
+    """Whatever may get further a state that has come to a standstill: what has to be fair."""
+    blind: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By the mutants of the manifest: places of a state, as `Difference.path` begins, that cannot
+    be compared while a fault is in."""
+    planes: tuple[str, ...] = PLANES[:1]
+    """Those of `PLANES` that the stepper can be made on."""
+    logs: LogSpec | None = None
+    """The module that accepts logs."""
+    explain: Explain = lambda call, variables: ""
+    """What a difference usually means."""
+
+    @cached_property
+    def models(self) -> Manifest:
+        """The manifest.
+
+        Raises:
+            ConfigError: it cannot be read, or a row breaks a rule of checking.
+        """
+        return load_manifest(self.manifest)
+
+    def model(self, name: str) -> Model:
+        """The row of that name.
+
+        Raises:
+            ConfigError: there is none, so what names it is of another specification.
+        """
+        named = {model.name: model for model in self.models.models}
+        if name not in named:
+            raise ConfigError(
+                f"{name!r} is no model of {self.name}, whose manifest {self.manifest} has "
+                f"{', '.join(named)}; a trace of another specification goes with its own bond"
+            )
+        return named[name]
+
+    def constants(self, model: Model) -> Constants:
+        """The constants of a model."""
+        return self.models.config(model).constants
+
+    @contextlib.contextmanager
+    def begin(self, setting: Setting) -> Iterator[Subject]:
+        """Real objects in the initial state, with the fault switched in if it is asked for.
+
+        Raises:
+            ConfigError: no fault answers to the model, or there is no such plane.
+            ConformanceError: the stepper has no method for an action, or one of other arguments.
+        """
+        require_plane(self, setting.plane)
+        if setting.faulty and setting.model not in self.faults:
+            raise ConfigError(
+                f"no fault of {self.name} answers to {setting.model!r}; there are: "
+                f"{', '.join(self.faults) or 'none'}; add it to `faults`"
+            )
+        with patched(self.faults[setting.model] if setting.faulty else ()):
+            stepper = self.stepper(setting)
+            try:
+                _require_methods(self.alphabet, stepper)
+                yield _Stepped(self, stepper)
+            finally:
+                stepper.close()
+
+
+def require_plane(bond: Bond[S], plane: str) -> None:
+    """Refuse a plane that the bond's stepper cannot be made on.
+
+    Raises:
+        ConfigError: naming those that it can.
+    """
+    if plane not in bond.planes:
+        raise ConfigError(
+            f"{bond.name} has no plane {plane!r}; choose from {', '.join(bond.planes)}"
+        )
+
+
+class _Stepped(Generic[S]):
+    """A stepper with its alphabet and its observation."""
+
+    def __init__(self, bond: Bond[S], stepper: S) -> None:
+        self._bond = bond
+        self._stepper = stepper
+
+    def do(self, call: ActionCall, /) -> None:
+        self._bond.alphabet.check(call)
+        self._stepper.do(call)
+
+    def state(self) -> State:
+        state = self._bond.observe(self._stepper)
+        for name, value in state.items():
+            try:
+                to_tla(value)
+            except (TypeError, ValueError) as error:
+                raise ConformanceError(
+                    f"the observation of {name} is no value of TLA+: {error}; give int, str, "
+                    "bool, tuple, frozenset, ModelValue or Function"
+                ) from error
+        return state
+
+
+def require_variables(subject: Subject, told: State, where: str) -> None:
+    """Refuse to compare states of different variables.
+
+    Raises:
+        ConformanceError: naming those that only one side has.
+    """
+    seen = subject.state().keys()
+    if seen != told.keys():
+        lacks = ", ".join(sorted(told.keys() - seen)) or "nothing"
+        more = ", ".join(sorted(seen - told.keys())) or "nothing"
+        raise ConformanceError(
+            f"the observation lacks {lacks} of the variables of {where}, and has {more} that is "
+            "none of them; observe every variable of the spec and no other, and hold a trace of "
+            "another specification against its own bond"
+        )
+
+
+def _require_methods(alphabet: Alphabet, stepper: Stepper) -> None:
+    if type(stepper).do is not Stepper.do:
+        return
+    kind = type(stepper).__name__
+    for action, arguments in alphabet.actions.items():
+        method = getattr(stepper, snake(action), None)
+        if method is None:
+            raise ConformanceError(
+                f"{kind} has no method {snake(action)} for the action {action}; write "
+                f"`def {snake(action)}({', '.join(('self', *arguments))})`"
+            )
+        given = tuple(inspect.signature(method).parameters)
+        if given != arguments:
+            raise ConformanceError(
+                f"{kind}.{snake(action)} takes ({', '.join(given)}), the alphabet gives {action} "
+                f"({', '.join(arguments)}); use the same names in the same order"
+            )

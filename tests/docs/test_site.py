@@ -1,0 +1,31 @@
+"""The site is built without a warning, and every module of the reference is on one page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.docs import ROOT
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert "https://" not in re.sub(r"<a [^>]*>", "", page), "a page that asks the network"
+
+
+def test_no_module_is_on_two_pages_of_the_reference() -> None:
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    listed = [name for page in pages for name in re.findall(r"^::: (\S+)", page.read_text(), re.M)]
+    assert sorted(listed) == sorted(set(listed))
