@@ -22,6 +22,7 @@ PROMISE_OF = {
     "OneAdmission": "P3",
     "DiskEpoch": "P1, P3",
     "DiskRows": "P1, P4",
+    "SavedRows": "P1, P4",
     "LiveRows": "P4",
     "Inventory": "P4",
     "FreshAdvantages": "P5",
@@ -56,6 +57,7 @@ SAYS = {
     "OneAdmission": "a batch is admitted whole, by one admission",
     "DiskEpoch": "saved loader position and epoch belong together",
     "DiskRows": "every row of the saved index is in the saved store",
+    "SavedRows": "so it is when the bundle is published, however the next start cuts",
     "LiveRows": "between slots the rows of the store are those of the index",
     "Inventory": "so they are when a save looks",
     "FreshAdvantages": "advantages that train were computed in the step that trains them",
@@ -113,6 +115,16 @@ def bounds(model: Model, manifest: Manifest) -> str:
     return "; ".join(said)
 
 
+def cut_of(model: Model, manifest: Manifest) -> str:
+    """How the saves of a model cut."""
+    first = {"TRUE": "narrow", "FALSE": "full"}.get(constants(model, manifest).get("Narrow", ""))
+    if first is None:
+        return "both"
+    text = (manifest.root / manifest.configs / model.config).read_text()
+    other = {"narrow": "full", "full": "narrow"}[first]
+    return f"{first}, then {other}" if "NarrowCut <- CutChanged" in text else first
+
+
 def models(manifest: Manifest) -> Iterator[str]:
     """One row for each model that has to hold."""
     yield "| model | how | cut | bounds | states | class | why these bounds |"
@@ -120,8 +132,7 @@ def models(manifest: Manifest) -> Iterator[str]:
     for model in manifest.models:
         if model.mode in {Mode.MUTANT, Mode.WITNESS}:
             continue
-        narrow = constants(model, manifest).get("Narrow")
-        cut = {"TRUE": "narrow", "FALSE": "full", None: "both"}[narrow]
+        cut = cut_of(model, manifest)
         states = f"{model.distinct:,}" if model.distinct else f"{model.walks:,} walks"
         yield (
             f"| `{model.name}` | {model.mode.value} | {cut} | {bounds(model, manifest)} | {states} "

@@ -57,7 +57,7 @@ def test_the_commands_of_the_documentation_are_found() -> None:
 def parsed(command: str) -> list[tuple[str, set[str]]]:
     """(name, options) of a command; of several where names are listed with commas."""
     words = shlex.split(re.split(r"[|;&<]|\.\.\.", command)[0], comments=True)[1:]
-    options = {word.partition("=")[0] for word in words if word.startswith("-")}
+    options = {word.partition("=")[0] for word in words if re.match("--?[a-z]", word)}
     names = [words[0].rstrip(",")]
     for before, word in itertools.pairwise(words):
         if not before.endswith(","):

@@ -80,6 +80,8 @@ def named(node: ast.AST) -> list[str]:
         return [node.name]
     if isinstance(node, ast.alias):
         return [node.name.rsplit(".", 1)[-1]]
+    if isinstance(node, ast.Attribute):
+        return [node.attr]
     return [node.id] if isinstance(node, ast.Name) else []
 
 

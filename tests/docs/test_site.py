@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cutlock
 from tests.support.docs import ROOT
 
 
@@ -23,6 +24,20 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
     page = (tmp_path / "site" / "index.html").read_text()
     assert "https://" not in re.sub(r"<a [^>]*>", "", page), "a page that asks the network"
+
+
+def test_every_public_name_is_listed_and_described() -> None:
+    reference = ROOT / "docs" / "reference"
+    rows = re.findall(r"^\| \[.*?\]\((\w+\.md)\) \| (`.*`) \|$", index_of(reference), re.M)
+    listed = {name: page for page, names in rows for name in re.findall(r"`(\w+)`", names)}
+    assert set(listed) == set(cutlock.__all__)
+    for name, page in listed.items():
+        home = cutlock._HOMES[name]
+        assert f"\n::: cutlock.{home}\n" in (reference / page).read_text(), name
+
+
+def index_of(reference: Path) -> str:
+    return (reference / "index.md").read_text().partition("## Modules")[0]
 
 
 def test_no_module_is_on_two_pages_of_the_reference() -> None:

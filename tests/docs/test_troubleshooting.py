@@ -10,6 +10,7 @@ import ast
 import importlib.util
 import re
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -142,6 +143,13 @@ def test_a_configuration_that_is_refused(
 ) -> None:
     config.write_text(text)
     matches(heading, cutlock_("run", config, "--out", ram_path / "new", code=2).stderr)
+
+
+def test_a_port_that_is_taken(config: Path, ram_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        config.write_text(CONFIG + f"[metrics]\nport = {server.getsockname()[1]}\n")
+        result = cutlock_("run", config, "--out", ram_path / "new", code=2)
+    matches("The port is taken", result.stderr)
 
 
 def test_a_directory_that_is_taken(run: Path, config: Path) -> None:

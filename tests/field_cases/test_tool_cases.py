@@ -67,7 +67,7 @@ class TestTraceCutShort:
 
     @pytest.mark.tlc
     @pytest.mark.parametrize("limit", [2, 3])
-    def test_fb_93_a_trace_that_is_read_from_tlc_ends_with_the_state_that_breaks_thepromised(
+    def test_fb_93_a_trace_that_is_read_from_tlc_ends_with_the_state_that_breaks_the_promise(
         self, toolchain: Toolchain, tmp_path: Path, limit: int
     ) -> None:
         config = tmp_path / "some.cfg"
@@ -106,7 +106,7 @@ class TestTraceCutShort:
         with pytest.raises(ToolError, match=f"do not break {example.property}"):
             replay_barrier_example(short, config_of(mutant))
 
-    def test_fb_93_the_last_state_of_every_kept_counterexample_breaks_itspromised(self) -> None:
+    def test_fb_93_the_last_state_of_every_kept_counterexample_breaks_its_promise(self) -> None:
         """A deadlock cannot be seen in a state; those are replayed with their faults."""
         looked_at = 0
         for path in sorted((ROOT / "traces" / "counterexamples").glob("*.itf.json")):

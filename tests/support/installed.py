@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -47,7 +48,6 @@ class Installed:
         *command: object,
         cwd: Path,
         code: int = 0,
-        limit_s: float = 240.0,
         extra: Mapping[str, str] | None = None,
     ) -> str:
         """Run a command as a user would, in a folder; return its output, stderr included.
@@ -56,18 +56,23 @@ class Installed:
             code: that it has to end with.
             extra: environment variables.
         """
-        ended = subprocess.run(
+        with subprocess.Popen(
             [*map(str, command)],
             cwd=cwd,
             env={**_environment(), **(extra or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=limit_s,
-            check=False,
-        )
-        assert ended.returncode == code, ended.stdout
-        return ended.stdout
+            start_new_session=True,
+        ) as started:
+            try:
+                said, _ = started.communicate()
+            except BaseException:
+                # Whatever it has started goes with it.
+                os.killpg(started.pid, signal.SIGKILL)
+                raise
+        assert started.returncode == code, said
+        return said
 
 
 def install_wheel(shared: Path) -> Installed:

@@ -66,7 +66,10 @@ class TestParsing:
             ({"checkpoint": {"every": 0}}, "checkpoint.every = 0: Expected `int` >= 1"),
             ({"checkpoint": {"limit_s": 0}}, "checkpoint.limit_s = 0: Expected `float` > 0.0"),
             ({"checkpoint": {"limit_s": float("nan")}}, "checkpoint.limit_s = nan: Expected"),
-            ({"plane": {"kind": "disk"}}, "kind = 'disk': choose from 'memory', 'transfer_queue'"),
+            (
+                {"plane": {"kind": "disk"}},
+                "kind = 'disk': choose from 'memory', 'own', 'transfer_queue'",
+            ),
             ({"watchdog": {"action": "cry"}}, "action = 'cry': choose from 'fail', 'warn'"),
             ({"task": {"vocabulary": 1}}, "task.vocabulary = 1: Expected `int` >= 2"),
             ({"buffer": 3}, "buffer = 3: Expected `object`, got `int`"),

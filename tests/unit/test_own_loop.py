@@ -42,7 +42,7 @@ from cutlock.errors import (
     StallError,
 )
 from cutlock.events import read_log
-from cutlock.plane.memory import MemoryBootstrap, MemoryPlane
+from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore, PlaneStep
 from cutlock.samplers.ready_first import ReadyFirstSampler
 from tests.support.settle import settle
 
@@ -81,6 +81,27 @@ class Learner:
     async def load(self, directory: Path) -> None:
         self.trained, history = json.loads((directory / "learner.json").read_text())
         self.history = TrainedHistory(*history)
+
+
+WINDOWED: dict[str, Any] = {
+    "sampler": {"name": "windowed", "window": 0},
+    "prompts_per_step": 1,
+    "buffer": {"capacity": 2},
+}
+"""Whatever is not of the newest version is too old."""
+
+
+class Holding:
+    """Steps of a store whose next put waits, when it is told to."""
+
+    def __init__(self) -> None:
+        self.held = False
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
+
+    async def reach(self, step: PlaneStep, /) -> None:
+        if self.held and step.op == "put":
+            self.reached.set()
+            await self.go.wait()
 
 
 class Killed(Exception):
@@ -175,13 +196,24 @@ class TestStartAndResume:
         assert_trained_once(ram_path, learner, epochs=2)
 
     async def test_a_run_that_died_before_its_first_bundle_begins_again(
-        self, ram_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, ram_path: Path
     ) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(Learner, "copy", _killed)
-            with pytest.raises(Killed):
-                async with rolling(ram_path, Learner()):
-                    pass
+        copying = asyncio.Event()
+
+        class Slow(Learner):
+            async def copy(self) -> tuple[int, str]:
+                copying.set()
+                return await asyncio.Future()
+
+        async def start() -> None:
+            async with rolling(ram_path, Slow()):
+                pass
+
+        first_start = asyncio.create_task(start())
+        await copying.wait()
+        first_start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first_start
         learner = Learner()
         async with rolling(ram_path, learner) as run:
             while await train(run, learner):
@@ -279,9 +311,31 @@ class TestStartAndResume:
             async with open_run(ram_path, config(), PROMPTS, Learner(), store=MemoryBootstrap()):
                 pass
 
+    async def test_what_was_admitted_is_generated_again_with_its_stamp_and_before_all_else(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        async with open_run(ram_path, config(), PROMPTS, learner) as run:
+            admitted = await first(run, 6)
+            for record in admitted[:3]:
+                await finish(run, record)
+            assert await train(run, learner)
+        learner = Learner()
+        async with open_run(ram_path, config(), PROMPTS, learner) as run:
+            assert await first(run, 3) == admitted[3:]
+            assert run.sampler.cursor == 1
 
-async def _killed(learner: Learner) -> tuple[int, str]:
-    raise Killed
+    async def test_what_was_reserved_is_admitted_before_the_data_set_is_read(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        async with rolling(ram_path, learner, max_steps=1) as run:
+            while await train(run, learner):
+                pass
+            (batch,) = [records for _, records in run.ledger.reserved()]
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            dispatched = [record.group_id for record in await first(run, 3)]
+            assert dispatched == [record.group_id for record in batch]
 
 
 class TestRollouts:
@@ -392,16 +446,13 @@ class TestRollouts:
         async def slow(run: Run, record: LedgerRecord) -> None:
             async with run.attempt(record):
                 await asyncio.Event().wait()
-            await asyncio.sleep(0)  # a cancellation that was still due would come here
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
             went_on.set()
 
-        changes = {
-            "sampler": {"name": "windowed", "window": 0},
-            "prompts_per_step": 1,
-            "buffer": {"capacity": 2},
-        }
         async with (
-            open_run(ram_path, config(**changes), PROMPTS, learner) as run,
+            open_run(ram_path, config(**WINDOWED), PROMPTS, learner) as run,
             asyncio.TaskGroup() as tasks,
         ):
             one, two = await first(run, 2)
@@ -411,7 +462,34 @@ class TestRollouts:
             await went_on.wait()
             assert one.group_id not in run.ledger
             assert run.version.value == 1
+            assert run._state.permits.held == 0
         assert actions(ram_path).count(Action.ABORT_STALE) == 1
+        assert audit_run(ram_path).ok
+
+    async def test_a_commit_that_has_begun_is_not_stopped_however_old_it_is(
+        self, ram_path: Path
+    ) -> None:
+        holding, learner = Holding(), Learner()
+        store = MemoryBootstrap(MemoryStore(steps=holding))
+
+        async def connect() -> MemoryPlane:
+            return MemoryPlane(store.store)
+
+        async with (
+            open_run(
+                ram_path, config(**WINDOWED), PROMPTS, learner, store=store, connect=connect
+            ) as run,
+            asyncio.TaskGroup() as tasks,
+        ):
+            one, two = await first(run, 2)
+            await finish(run, two)
+            holding.held = True
+            tasks.create_task(finish(run, one))
+            await holding.reached.wait()
+            assert await train(run, learner)
+            assert one.group_id in run.ledger
+            holding.go.set()
+        assert Action.ABORT_STALE not in actions(ram_path)
         assert audit_run(ram_path).ok
 
     async def test_a_cancellation_from_outside_is_none_of_the_run(self, ram_path: Path) -> None:

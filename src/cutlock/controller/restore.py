@@ -188,7 +188,7 @@ def verify_for_resume(
     require_resumable(saved, now, with_rows=rows)
     _require_same_prompts(info, prompts(now))
     if rows and info.plane is not None:
-        _require_readable(bundle, info.plane, readable.get(info.plane.kind, ()))
+        _require_readable(bundle, info.plane, readable)
     if not rows:
         snapshot = msgspec.structs.replace(
             snapshot, ledger=(*given_back(snapshot.index), *snapshot.ledger), index=()
@@ -253,11 +253,14 @@ def _require_same_prompts(info: TrainingInfo, now: PromptSet) -> None:
         )
 
 
-def _require_readable(bundle: Path, plane: PlaneInfo, readable: Collection[str]) -> None:
-    if plane.version not in readable:
+def _require_readable(
+    bundle: Path, plane: PlaneInfo, readable: Mapping[str, Collection[str]] = READABLE_VERSIONS
+) -> None:
+    versions = readable.get(plane.kind, ())
+    if plane.version not in versions:
         raise ConfigMismatchError(
             f"the rows of {bundle} were written by {plane.kind} {plane.version} and this version "
-            f"reads {', '.join(readable) or 'none of that kind'}; install a version that reads "
+            f"reads {', '.join(versions) or 'none of that kind'}; install a version that reads "
             "them, or resume with --without-rows"
         )
 

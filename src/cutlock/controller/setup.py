@@ -43,7 +43,15 @@ from cutlock.workers.ray_workers import (
 )
 from cutlock.workers.torch_trainer import Learning
 
-__all__ = ["SingleController", "Watch", "in_silence", "run_on_ray", "single_controller"]
+__all__ = [
+    "SingleController",
+    "Watch",
+    "in_silence",
+    "own_ray",
+    "require_transfer_queue",
+    "run_on_ray",
+    "single_controller",
+]
 
 Watch = Callable[[str, Status | None], None]
 """Told the stage that a run has come to, and its status while it runs."""
@@ -110,7 +118,7 @@ async def own_ray(config: RunConfig, watch: Watch) -> AsyncIterator[None]:
         ConfigError: the run does not keep its rows in TransferQueue.
     """
     keep_ray_on_loopback()
-    _require_transfer_queue(config)
+    require_transfer_queue(config)
     watch("starting Ray", None)
     cpus = config.plane.units + config.workers.generators + 4
     ray.init(
@@ -144,7 +152,7 @@ async def single_controller(
         directory, plan, stops, watch: see `run_on_ray`.
         trainer, generator: see `setup_single_controller`.
     """
-    _require_transfer_queue(config)
+    require_transfer_queue(config)
     workers = config.workers
     connect = functools.partial(
         TransferQueuePlane.connect,
@@ -200,7 +208,12 @@ async def single_controller(
             await asyncio.wait_for(stopping, _STOP_S)
 
 
-def _require_transfer_queue(config: RunConfig) -> None:
+def require_transfer_queue(config: RunConfig) -> None:
+    """Refuse a run that would keep its rows elsewhere.
+
+    Raises:
+        ConfigError: it would.
+    """
     if config.plane.kind != "transfer_queue":
         raise ConfigError(
             f"plane.kind is {config.plane.kind!r}, and a controller on Ray keeps its rows in "

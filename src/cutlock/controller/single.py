@@ -69,9 +69,10 @@ async def setup_single_controller(
         keep_ray_on_loopback()
     # What TransferQueue warns of is said by our own errors, in one line.
     os.environ.setdefault("TQ_LOGGING_LEVEL", "ERROR")
-    directory, plan = open_directory(root, config, prompts, bundle=bundle, with_rows=with_rows)
     from cutlock.controller import setup
 
+    setup.require_transfer_queue(config)
+    directory, plan = open_directory(root, config, prompts, bundle=bundle, with_rows=with_rows)
     watch = watch or setup.in_silence
     async with (
         setup.own_ray(config, watch) if mine else contextlib.nullcontext(),
