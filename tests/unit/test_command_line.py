@@ -100,7 +100,7 @@ def test_every_example_is_understood(example: str, in_clone: None) -> None:
     line = re.split(r" [|>] ", re.sub(r"^eval \"\$\((.*)\)\"$", r"\1", example))[0]
     program, name, *arguments = shlex.split(line)
     assert program == "cutlock"
-    command(name).make_context(name, arguments, parent=click.Context(main))
+    command(name).make_context(name, arguments, parent=click.Context(main, **main.context_settings))
 
 
 RUN_AT_ONCE = [

@@ -57,8 +57,8 @@ class TestLoading:
             (".relative:C", r"'.relative:C' cannot be imported \(TypeError"),
             ("tests.support.broken_module:C", r"imported \(RuntimeError: no GPU here\)"),
             (f"{HERE}:function", r"is <function function at .*>; name a class"),
-            (f"{HERE}:Undeclared", r"must say at class level .*`restorable = True` or"),
-            (f"{HERE}:WronglyDeclared", r"must say at class level"),
+            (f"{HERE}:Undeclared", r"does not say whether .*set `restorable = True` or"),
+            (f"{HERE}:WronglyDeclared", r"does not say whether"),
             (f"{HERE}:Choice", r"has neither wait_until_admissible\(\) and commit_.* one of the"),
             (f"{HERE}:HalfSplit", r"has neither wait_until_admissible\(\) and commit_admission"),
             (
