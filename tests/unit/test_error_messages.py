@@ -12,7 +12,6 @@ PASSED_ON = {
     "{config}: [task]: {error}": "an error of the task, with its way out",
     "{path}:{number}: {error}": "an error of the record, with its way out",
     "{path}: {error}": "an error of the trace, with its way out",
-    "{path}:{number}: {error}": "an error of the record, with its way out",
     "{model}: {...}": "why the graph is not the one of the manifest",
     "{...}": "messages of the units",
     "{...} failed: {lost}": "why the store is lost ends with the way out",
