@@ -25,7 +25,9 @@ def test_a_name_stands_for_a_file_with_or_without_its_suffix(name: str) -> None:
     assert named_file(name, TRACES, ".itf.json") == expected
 
 
-@pytest.mark.parametrize("name", ["few_places_of_mine", "regressions/few_places", "../README", ""])
+@pytest.mark.parametrize(
+    "name", ["few_places_of_mine", "regressions/few_places", "../README", "..", ".", ""]
+)
 def test_other_names_and_paths_stand_for_nothing(name: str) -> None:
     assert named_file(name, TRACES, ".itf.json") is None
 
