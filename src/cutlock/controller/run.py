@@ -136,8 +136,10 @@ class Run(Dispatcher, Steps):
 
     @property
     def ending(self) -> str:
-        """What the run has come to: `exhausted` if nothing is left to train, else `max_steps`."""
-        return "exhausted" if self._finished() else "max_steps"
+        """What the run has come to: `exhausted`, `max_steps`, or `stopped` before either."""
+        if self._finished():
+            return "exhausted"
+        return "max_steps" if self.target_reached else "stopped"
 
     @property
     def saves(self) -> tuple[SaveTiming, ...]:
