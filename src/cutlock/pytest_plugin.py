@@ -81,8 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     if not seed.removeprefix("-").isdecimal():
         raise pytest.UsageError(
-            f"seed {seed!r} is no whole number; give one, e.g. 7 "
-            "(--cutlock-seed, or cutlock_seed in the pytest configuration)"
+            f"seed {seed!r} is no whole number; give one with "
+            "--cutlock-seed, or as cutlock_seed in the pytest configuration"
         )
     config.stash[_KEY] = _Options(_given(config, "bond"), _folder(config), plane, int(seed))
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutlock.errors import ToolError
+from cutlock.tlc import run
 from cutlock.tlc.outcome import Progress, Verdict
 from cutlock.tlc.run import Job, Simulation, Toolchain
 from tests.tlc.conftest import SPECS
@@ -113,6 +115,23 @@ def test_an_interrupted_run_leaves_no_process(player: Player) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         toolchain.run(JOB, interrupt)
+
+
+def test_an_interrupt_that_comes_while_java_starts_leaves_no_process(
+    player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[str]] = []
+    start = run._start
+
+    def interrupted(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
+        started.append(start(arguments, folder))
+        signal.raise_signal(signal.SIGINT)
+        return started[0]
+
+    monkeypatch.setattr(run, "_start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        player.runs("exec sleep 600").run(JOB)
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
 
 
 def test_progress_is_told_while_the_run_goes_on(player: Player) -> None:

@@ -487,7 +487,7 @@ def test_a_second_controller_of_a_run_is_refused_before_it_starts_anything(
         ("", ("is the directory of a run", "step_0, step_2, step_3")),
         ("events", ("is no bundle, it has no manifest.json",)),
         ("run.json", ("is no bundle, it has no manifest.json",)),
-        ("step_9", ("does not exist",)),
+        ("step_9", ("does not exist", "step_0, step_2, step_3")),
         ("tmp_step_9", ("does not exist", "tmp_step_9")),
     ],
 )

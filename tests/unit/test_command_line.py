@@ -106,8 +106,8 @@ def test_every_example_is_understood(example: str, in_clone: None) -> None:
 RUN_AT_ONCE = [
     "cutlock bench --list",
     "cutlock completion fish",
-    "cutlock replay cursor_early",
     "cutlock example",
+    "cutlock replay cursor_early",
     "cutlock schema",
     "cutlock schema check",
 ]
@@ -197,11 +197,11 @@ ENDS = {
     "paths": "cutlock.conformance.paths.command.load_manifest",
     "replay": "cutlock.conformance.replay.command.load_manifest",
     "validate": "cutlock.conformance.validation.command.find_toolchain",
+    "show": "cutlock.show.command.collect",
+    "example": "cutlock.example._examples",
     "bench": "cutlock.bench._module",
     "schema": "cutlock.commands.schema._results",
     "completion": "cutlock.commands.completion.get_completion_class",
-    "show": "cutlock.show.command.collect",
-    "example": "cutlock.example._examples",
 }
 """Something that each command calls."""
 
@@ -210,9 +210,9 @@ CALLS = {
     "resume": "{path}",
     "audit": "{path}",
     "inspect": "{path}/step_0",
-    "show": "{path}",
     "replay": "traces/counterexamples/cursor_early.itf.json",
     "validate": "traces/runs/windowed",
+    "show": "cursor_early -o {path}/page.html",
     "completion": "bash",
 }
 
@@ -302,7 +302,7 @@ def test_every_command_with_a_result_has_a_schema_and_the_option() -> None:
     listed = cutlock_("schema").stdout.split()
     with_option = [name for name in NAMES if "json_path" in [p.name for p in command(name).params]]
     assert listed == with_option
-    assert {*NAMES} - {*listed} == {"schema", "completion", "example"}
+    assert {*NAMES} - {*listed} == {"example", "schema", "completion"}
 
 
 def test_a_schema_is_printed_as_it_is_kept() -> None:

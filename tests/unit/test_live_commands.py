@@ -100,9 +100,7 @@ def test_an_interrupted_run_says_what_is_kept_and_can_go_on(ram_path: Path, conf
     assert last == f"interrupted: go on from the last bundle with `cutlock resume {run}`"
     assert command.stdout == ""
     assert not (ram_path / "j").exists()
-    assert [path.name for path in run.iterdir() if path.name.startswith("tmp_step")] <= [
-        "tmp_step_6"
-    ]
+    assert len([*run.glob("tmp_step_*")]) <= 1  # the save that was at work, which no one reads
     audit = audit_run(RunDirectory(run))
     assert audit.ok
     assert audit.steps >= 4

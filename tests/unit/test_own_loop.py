@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from cutlock import (
-    Fields,
-    LedgerRecord,
-    Prompt,
-    PromptList,
-    Run,
-    RunConfig,
-    TrainedHistory,
-    audit_run,
-    open_run,
-    parse_config,
-)
+from cutlock import LedgerRecord, Prompt, PromptList, Run, audit_run, open_run
 from cutlock.alphabet import Action
 from cutlock.bundle.publication import latest
 from cutlock.controller.run_directory import RunDirectory
@@ -42,58 +28,42 @@ from cutlock.errors import (
     StallError,
 )
 from cutlock.events import read_log
-from cutlock.plane.memory import MemoryBootstrap, MemoryPlane
+from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore, PlaneStep
 from cutlock.samplers.ready_first import ReadyFirstSampler
+from tests.support.acceptance import assert_accepted
+from tests.support.own_loop import (
+    PROMPTS,
+    Killed,
+    Learner,
+    config,
+    dispatch,
+    finish,
+    first,
+    rolling,
+    rows,
+    train,
+)
 from tests.support.settle import settle
 
-PROMPTS = PromptList("twelve", [Prompt(f"p{n}", (n,)) for n in range(12)])
+WINDOWED: dict[str, Any] = {
+    "sampler": {"name": "windowed", "window": 0},
+    "prompts_per_step": 1,
+    "buffer": {"capacity": 2},
+}
+"""Whatever is not of the newest version is too old."""
 
 
-def config(**changes: Any) -> RunConfig:
-    raw: dict[str, Any] = {
-        "prompts_per_step": 3,
-        "group_size": 2,
-        "sampler": {"name": "in_order", "window": 1},
-    }
-    return parse_config(raw | changes)
-
-
-class Learner:
-    """A trainer whose weights are the list of what it was trained on."""
+class Holding:
+    """Steps of a store whose next put waits, when it is told to."""
 
     def __init__(self) -> None:
-        self.trained: list[str] = []
-        self.history = TrainedHistory()
-        self.files: Sequence[str] = ("learner.json",)
+        self.held = False
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
 
-    def train(self, step: int, groups: Sequence[str]) -> None:
-        self.trained += groups
-        self.history.extend(step, groups)
-
-    async def copy(self) -> tuple[int, str]:
-        self._copy = json.dumps([self.trained, self.history.state])
-        return self.history.state
-
-    async def save(self, directory: Path) -> Sequence[str]:
-        (directory / "learner.json").write_text(self._copy)
-        return self.files
-
-    async def load(self, directory: Path) -> None:
-        self.trained, history = json.loads((directory / "learner.json").read_text())
-        self.history = TrainedHistory(*history)
-
-
-class Killed(Exception):
-    pass
-
-
-def rows(run: Run) -> Fields:
-    return {"reward": [torch.ones(1)] * run.config.group_size}
-
-
-async def finish(run: Run, record: LedgerRecord) -> None:
-    async with run.attempt(record), run.barrier.atomic_mutation("commit") as slot:
-        await run.commit(slot, record, rows(run))
+    async def reach(self, step: PlaneStep, /) -> None:
+        if self.held and step.op == "put":
+            self.reached.set()
+            await self.go.wait()
 
 
 async def fail(run: Run, record: LedgerRecord) -> None:
@@ -102,42 +72,10 @@ async def fail(run: Run, record: LedgerRecord) -> None:
             raise ZeroDivisionError("no reward")
 
 
-async def dispatch(run: Run) -> None:
-    async with asyncio.TaskGroup() as rollouts:
-        async for record in run.dispatch():
-            rollouts.create_task(finish(run, record))
-
-
-async def first(run: Run, count: int = 1) -> list[LedgerRecord]:
-    """The first groups that are dispatched; nothing of them is generated."""
-    records: list[LedgerRecord] = []
-    async for record in run.dispatch():
-        records.append(record)
-        if len(records) == count:
-            break
-    return records
-
-
-async def train(run: Run, learner: Learner) -> bool:
-    """One step; False at the end."""
-    entries = await run.next_step()
-    if entries is None:
-        return False
-    learner.train(run.step, [entry.group_id for entry in entries])
-    await run.finish_step()
-    return True
-
-
-@contextlib.asynccontextmanager
-async def rolling(root: Path, learner: Learner, **changes: Any) -> AsyncIterator[Run]:
-    """A run whose rollouts go on by themselves."""
-    async with (
-        open_run(root, config(**changes), PROMPTS, learner) as run,
-        asyncio.TaskGroup() as tasks,
-    ):
-        rollouts = tasks.create_task(dispatch(run))
-        yield run
-        rollouts.cancel()
+async def never(run: Run, record: LedgerRecord) -> None:
+    """A rollout that does not end by itself."""
+    async with run.attempt(record):
+        await asyncio.Event().wait()
 
 
 def actions(root: Path, incarnation: int = 1) -> list[Action]:
@@ -175,13 +113,24 @@ class TestStartAndResume:
         assert_trained_once(ram_path, learner, epochs=2)
 
     async def test_a_run_that_died_before_its_first_bundle_begins_again(
-        self, ram_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, ram_path: Path
     ) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(Learner, "copy", _killed)
-            with pytest.raises(Killed):
-                async with rolling(ram_path, Learner()):
-                    pass
+        copying = asyncio.Event()
+
+        class Slow(Learner):
+            async def copy(self) -> tuple[int, str]:
+                copying.set()
+                return await asyncio.Future()
+
+        async def start() -> None:
+            async with rolling(ram_path, Slow()):
+                pass
+
+        first_start = asyncio.create_task(start())
+        await copying.wait()
+        first_start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first_start
         learner = Learner()
         async with rolling(ram_path, learner) as run:
             while await train(run, learner):
@@ -279,9 +228,59 @@ class TestStartAndResume:
             async with open_run(ram_path, config(), PROMPTS, Learner(), store=MemoryBootstrap()):
                 pass
 
+    async def test_what_was_admitted_is_generated_again_with_its_stamp_and_before_all_else(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        async with open_run(ram_path, config(), PROMPTS, learner) as run:
+            admitted = await first(run, 6)
+            for record in admitted[:3]:
+                await finish(run, record)
+            assert await train(run, learner)
+        learner = Learner()
+        async with open_run(ram_path, config(), PROMPTS, learner) as run:
+            assert await first(run, 3) == admitted[3:]
+            assert run.sampler.cursor == 1
 
-async def _killed(learner: Learner) -> tuple[int, str]:
-    raise Killed
+    async def test_what_was_reserved_is_admitted_before_the_data_set_is_read(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        async with rolling(ram_path, learner, max_steps=1) as run:
+            while await train(run, learner):
+                pass
+            (batch,) = [records for _, records in run.ledger.reserved()]
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            dispatched = [record.group_id for record in await first(run, 3)]
+            assert dispatched == [record.group_id for record in batch]
+
+
+@pytest.mark.tlc
+async def test_the_logs_of_loops_are_behaviours_of_the_model(ram_path: Path) -> None:
+    lossy, late = ram_path / "lossy", ram_path / "late"
+    with contextlib.suppress(Killed):
+        changes: dict[str, Any] = {"failures": {"drop_budget": 1}}
+        async with open_run(lossy, config(**changes), PROMPTS, learner := Learner()) as run:
+            lost, *others = await first(run, 5)
+            await fail(run, lost)
+            await run.give_up(lost, RuntimeError("hopeless"))
+            for record in others:
+                await finish(run, record)
+            await train(run, learner)
+            await run.save()
+            raise Killed
+    async with rolling(lossy, learner := Learner(), **changes) as run:
+        while await train(run, learner):
+            await run.save()
+
+    async with open_run(late, config(**WINDOWED), PROMPTS, learner := Learner()) as run:
+        one, two = await first(run, 2)
+        waits = asyncio.create_task(never(run, one))
+        await finish(run, two)
+        await train(run, learner)
+        await waits
+    assert Action.ABORT_STALE in actions(late)
+    assert_accepted(RunDirectory(lossy), RunDirectory(late))
 
 
 class TestRollouts:
@@ -392,16 +391,13 @@ class TestRollouts:
         async def slow(run: Run, record: LedgerRecord) -> None:
             async with run.attempt(record):
                 await asyncio.Event().wait()
-            await asyncio.sleep(0)  # a cancellation that was still due would come here
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
             went_on.set()
 
-        changes = {
-            "sampler": {"name": "windowed", "window": 0},
-            "prompts_per_step": 1,
-            "buffer": {"capacity": 2},
-        }
         async with (
-            open_run(ram_path, config(**changes), PROMPTS, learner) as run,
+            open_run(ram_path, config(**WINDOWED), PROMPTS, learner) as run,
             asyncio.TaskGroup() as tasks,
         ):
             one, two = await first(run, 2)
@@ -413,6 +409,32 @@ class TestRollouts:
             assert run.version.value == 1
             assert run._state.permits.held == 0
         assert actions(ram_path).count(Action.ABORT_STALE) == 1
+        assert audit_run(ram_path).ok
+
+    async def test_a_commit_that_has_begun_is_not_stopped_however_old_it_is(
+        self, ram_path: Path
+    ) -> None:
+        holding, learner = Holding(), Learner()
+        store = MemoryBootstrap(MemoryStore(steps=holding))
+
+        async def connect() -> MemoryPlane:
+            return MemoryPlane(store.store)
+
+        async with (
+            open_run(
+                ram_path, config(**WINDOWED), PROMPTS, learner, store=store, connect=connect
+            ) as run,
+            asyncio.TaskGroup() as tasks,
+        ):
+            one, two = await first(run, 2)
+            await finish(run, two)
+            holding.held = True
+            tasks.create_task(finish(run, one))
+            await holding.reached.wait()
+            assert await train(run, learner)
+            assert one.group_id in run.ledger
+            holding.go.set()
+        assert Action.ABORT_STALE not in actions(ram_path)
         assert audit_run(ram_path).ok
 
     async def test_a_cancellation_from_outside_is_none_of_the_run(self, ram_path: Path) -> None:
@@ -519,6 +541,14 @@ class TestSaves:
                 pass
         assert latest(ram_path).name == "step_4"
         assert [save.step for save in run.saves] == [0, 4]
+
+    async def test_a_loop_that_is_left_early_is_saved_and_says_so(self, ram_path: Path) -> None:
+        learner = Learner()
+        async with rolling(ram_path, learner) as run:
+            await train(run, learner)
+        found = audit_run(ram_path)
+        assert (found.ok, found.ended, found.trained_once) == (True, "stopped", 3)
+        assert latest(ram_path).name == "step_1"
 
     async def test_an_error_of_the_loop_comes_out_as_it_is_and_ends_the_log(
         self, ram_path: Path

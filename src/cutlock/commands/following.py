@@ -36,11 +36,14 @@ class Following:
         for save in status.failed_saves:
             self._warn(_failed(save))
         if status.step > self._progress.done:
-            self._progress.item(_trained(status), done=status.step)
+            self._progress.item(_trained(status.reward_mean, status.saves), done=status.step)
         self._progress.show(stage, _line(status))
 
     def end(self, report: RunReport) -> None:
-        """Say what has failed since the last look."""
+        """Say what has happened since the last look."""
+        if report.steps and (step := report.steps[-1].step + 1) > self._progress.done:
+            reward = report.steps[-1].report.reward_mean
+            self._progress.item(_trained(reward, len(report.saves)), done=step)
         self._progress.close()
         for save in report.failed_saves:
             self._warn(_failed(save))
@@ -59,9 +62,9 @@ def _failed(save: FailedSave) -> str:
     return f"the save of step {save.step} failed: {save.error}"
 
 
-def _trained(status: Status) -> str:
-    reward = "" if status.reward_mean is None else f"reward {status.reward_mean:.2f}, "
-    return f"steps trained: {reward}{status.saves} saved"
+def _trained(reward: float | None, saves: int) -> str:
+    mean = "" if reward is None else f"reward {reward:.2f}, "
+    return f"steps trained: {mean}{saves} saved"
 
 
 def _line(status: Status) -> str:

@@ -46,6 +46,11 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 @json_option
 def inspect(bundle: Path, json_path: Path | None) -> None:
     """Verify BUNDLE (a step_N directory) and say what it holds; unpickles nothing."""
+    if not bundle.exists() and (bundle.parent / "run.json").exists():
+        raise BundleNotFoundError(
+            f"{bundle} does not exist; the run has the bundles "
+            f"{names_of(scan(bundle.absolute().parent))}"
+        )
     if not bundle.exists():
         raise BundleNotFoundError(f"{bundle} does not exist; give the path of a step_N directory")
     if (bundle / "run.json").exists():

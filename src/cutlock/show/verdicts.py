@@ -70,7 +70,8 @@ def _validated(root: Path, validation: Path) -> Verdict:
         found = msgspec.json.decode(validation.read_bytes(), type=Validation)
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(
-            f"{validation} is no result of `cutlock validate --json`: {error}"
+            f"{validation} is no result of `cutlock validate --json`: {error}; give the "
+            "file that it has written"
         ) from error
     for run in found.runs:
         if Path(run.run) == root:
