@@ -19,6 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
 	  "Python 3.11 or newer is needed, and %s is %d.%d; say which one to take: " \
 	  "make setup PYTHON=python3.11" % (sys.executable, v[0], v[1]))'
+	@echo "Setting up $(VENV): a few minutes, once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch

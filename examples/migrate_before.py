@@ -79,6 +79,7 @@ async def main(root: Path) -> None:
     lost = [prompt for prompt in PROMPTS if prompt not in resumed.trained]
     print(f"{len(PROMPTS)} prompts, killed after the save of step {SAVE_AT}, resumed")
     print(f"trained: {len(resumed.trained)}, lost: {len(lost)}: {', '.join(lost) or 'none'}")
+    print("go on with: python migrate_after.py")
 
 
 if __name__ == "__main__":

@@ -149,6 +149,11 @@ Starting(e) ==
        /\ e.reason = "max_steps"
        /\ up = "running" /\ version \in Budgets /\ saved = version /\ sv = "none"
        /\ UNCHANGED vars
+    \* Whoever has a loop of their own may leave it between two steps.
+    \/ /\ e.name = "EndRun"
+       /\ e.reason = "stopped"
+       /\ up = "running" /\ saved = version /\ sv = "none"
+       /\ UNCHANGED vars
     \* An error ends a run at any point.
     \/ e.name = "EndRun" /\ e.reason = "error" /\ up \in {"started", "running"} /\ UNCHANGED vars
     \/ e.name = "Crash" /\ Crash

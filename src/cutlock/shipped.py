@@ -31,7 +31,7 @@ def named_file(name: str, folders: Sequence[str], suffix: str = "") -> Path | No
         name: a bare name; a path names nothing that is shipped.
         folders: where it may be, e.g. `traces/runs`.
     """
-    if Path(name).name != name:
+    if name in {"", ".."} or Path(name).name != name:
         return None
     wanted = f"{name.removesuffix(suffix)}{suffix}", name
     places = [shipped(folder, each) for folder in folders for each in wanted]

@@ -36,7 +36,7 @@ def test_a_plain_loop_with_its_own_store_is_killed_twice_and_loses_nothing(
 
 
 @pytest.mark.tlc
-def test_the_log_of_the_plain_loop_is_a_behaviour_of_the_model(
+def test_the_log_of_a_loop_of_ones_own_is_a_behaviour_of_the_model(
     installed: Installed, tmp_path: Path
 ) -> None:
     example(installed, "migrate_after.py", tmp_path)

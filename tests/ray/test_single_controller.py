@@ -9,10 +9,21 @@ from pathlib import Path
 import pytest
 import ray
 
-from cutlock import RunConfig, RunReport, Status, audit_run, parse_config, setup_single_controller
+from cutlock import (
+    RunConfig,
+    RunReport,
+    Status,
+    audit_run,
+    open_run,
+    parse_config,
+    setup_single_controller,
+)
 from cutlock.errors import ConfigError
 from cutlock.workers.ray_workers import SlowGenerator, torch_trainer
 from cutlock.workers.task import ReverseTask
+from tests.support.own_loop import PROMPTS as TWELVE
+from tests.support.own_loop import Learner, finish, first, rolling, train
+from tests.support.own_loop import config as own_config
 from tests.support.real_plane import RealCluster
 
 PROMPTS = ReverseTask(8, length=2, vocabulary=3)
@@ -51,6 +62,31 @@ def test_a_ray_of_the_caller_is_used_and_left_running(
     assert seen[1].step == 2
     found = audit_run(tmp_path)
     assert (found.ok, found.trained_once) == (True, 8)
+
+
+@pytest.mark.real
+async def test_a_loop_of_ones_own_keeps_its_rows_in_transfer_queue_and_resumes_from_them(
+    real_cluster: RealCluster, tmp_path: Path
+) -> None:
+    from cutlock.plane.transfer_queue import TransferQueuePlane
+
+    connect = functools.partial(TransferQueuePlane.connect, "rollouts")
+    store = await real_cluster.untouched_store()
+    learner = Learner()
+    async with open_run(
+        tmp_path, own_config(), TWELVE, learner, store=store, connect=connect
+    ) as run:
+        for record in await first(run, 5):
+            await finish(run, record)
+        assert await train(run, learner)
+        assert len(await run.plane.list_keys()) == 4
+    store, learner = await real_cluster.untouched_store(), Learner()
+    async with rolling(tmp_path, learner, store=store, connect=connect) as run:
+        assert len(run.buffer.ready()) == 2
+        while await train(run, learner):
+            pass
+    found = audit_run(tmp_path)
+    assert (found.ok, found.trained_once, len(learner.trained)) == (True, 12, 12)
 
 
 async def test_a_run_with_another_store_is_refused_before_its_directory_is_made(

@@ -98,12 +98,6 @@ class TestCommands:
         )
         assert "BROKEN, as in the counterexample" in broken
 
-    def test_a_trace_that_does_not_ship_is_no_file_either(
-        self, installed: Installed, tmp_path: Path
-    ) -> None:
-        said = installed.cutlock("replay", "cursor_late", cwd=tmp_path, code=2)
-        assert "'cursor_late' does not exist" in said
-
     def test_the_shipped_configuration_runs_and_is_audited(
         self, installed: Installed, tmp_path: Path
     ) -> None:

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from cutlock import (
-    Fields,
-    LedgerRecord,
-    Prompt,
-    PromptList,
-    Run,
-    RunConfig,
-    TrainedHistory,
-    audit_run,
-    open_run,
-    parse_config,
-)
+from cutlock import LedgerRecord, Prompt, PromptList, Run, audit_run, open_run
 from cutlock.alphabet import Action
 from cutlock.bundle.publication import latest
 from cutlock.controller.run_directory import RunDirectory
@@ -44,44 +30,20 @@ from cutlock.errors import (
 from cutlock.events import read_log
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore, PlaneStep
 from cutlock.samplers.ready_first import ReadyFirstSampler
+from tests.support.acceptance import assert_accepted
+from tests.support.own_loop import (
+    PROMPTS,
+    Killed,
+    Learner,
+    config,
+    dispatch,
+    finish,
+    first,
+    rolling,
+    rows,
+    train,
+)
 from tests.support.settle import settle
-
-PROMPTS = PromptList("twelve", [Prompt(f"p{n}", (n,)) for n in range(12)])
-
-
-def config(**changes: Any) -> RunConfig:
-    raw: dict[str, Any] = {
-        "prompts_per_step": 3,
-        "group_size": 2,
-        "sampler": {"name": "in_order", "window": 1},
-    }
-    return parse_config(raw | changes)
-
-
-class Learner:
-    """A trainer whose weights are the list of what it was trained on."""
-
-    def __init__(self) -> None:
-        self.trained: list[str] = []
-        self.history = TrainedHistory()
-        self.files: Sequence[str] = ("learner.json",)
-
-    def train(self, step: int, groups: Sequence[str]) -> None:
-        self.trained += groups
-        self.history.extend(step, groups)
-
-    async def copy(self) -> tuple[int, str]:
-        self._copy = json.dumps([self.trained, self.history.state])
-        return self.history.state
-
-    async def save(self, directory: Path) -> Sequence[str]:
-        (directory / "learner.json").write_text(self._copy)
-        return self.files
-
-    async def load(self, directory: Path) -> None:
-        self.trained, history = json.loads((directory / "learner.json").read_text())
-        self.history = TrainedHistory(*history)
-
 
 WINDOWED: dict[str, Any] = {
     "sampler": {"name": "windowed", "window": 0},
@@ -104,61 +66,16 @@ class Holding:
             await self.go.wait()
 
 
-class Killed(Exception):
-    pass
-
-
-def rows(run: Run) -> Fields:
-    return {"reward": [torch.ones(1)] * run.config.group_size}
-
-
-async def finish(run: Run, record: LedgerRecord) -> None:
-    async with run.attempt(record), run.barrier.atomic_mutation("commit") as slot:
-        await run.commit(slot, record, rows(run))
-
-
 async def fail(run: Run, record: LedgerRecord) -> None:
     with contextlib.suppress(ZeroDivisionError):
         async with run.attempt(record):
             raise ZeroDivisionError("no reward")
 
 
-async def dispatch(run: Run) -> None:
-    async with asyncio.TaskGroup() as rollouts:
-        async for record in run.dispatch():
-            rollouts.create_task(finish(run, record))
-
-
-async def first(run: Run, count: int = 1) -> list[LedgerRecord]:
-    """The first groups that are dispatched; nothing of them is generated."""
-    records: list[LedgerRecord] = []
-    async for record in run.dispatch():
-        records.append(record)
-        if len(records) == count:
-            break
-    return records
-
-
-async def train(run: Run, learner: Learner) -> bool:
-    """One step; False at the end."""
-    entries = await run.next_step()
-    if entries is None:
-        return False
-    learner.train(run.step, [entry.group_id for entry in entries])
-    await run.finish_step()
-    return True
-
-
-@contextlib.asynccontextmanager
-async def rolling(root: Path, learner: Learner, **changes: Any) -> AsyncIterator[Run]:
-    """A run whose rollouts go on by themselves."""
-    async with (
-        open_run(root, config(**changes), PROMPTS, learner) as run,
-        asyncio.TaskGroup() as tasks,
-    ):
-        rollouts = tasks.create_task(dispatch(run))
-        yield run
-        rollouts.cancel()
+async def never(run: Run, record: LedgerRecord) -> None:
+    """A rollout that does not end by itself."""
+    async with run.attempt(record):
+        await asyncio.Event().wait()
 
 
 def actions(root: Path, incarnation: int = 1) -> list[Action]:
@@ -336,6 +253,34 @@ class TestStartAndResume:
         async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
             dispatched = [record.group_id for record in await first(run, 3)]
             assert dispatched == [record.group_id for record in batch]
+
+
+@pytest.mark.tlc
+async def test_the_logs_of_loops_are_behaviours_of_the_model(ram_path: Path) -> None:
+    lossy, late = ram_path / "lossy", ram_path / "late"
+    with contextlib.suppress(Killed):
+        changes: dict[str, Any] = {"failures": {"drop_budget": 1}}
+        async with open_run(lossy, config(**changes), PROMPTS, learner := Learner()) as run:
+            lost, *others = await first(run, 5)
+            await fail(run, lost)
+            await run.give_up(lost, RuntimeError("hopeless"))
+            for record in others:
+                await finish(run, record)
+            await train(run, learner)
+            await run.save()
+            raise Killed
+    async with rolling(lossy, learner := Learner(), **changes) as run:
+        while await train(run, learner):
+            await run.save()
+
+    async with open_run(late, config(**WINDOWED), PROMPTS, learner := Learner()) as run:
+        one, two = await first(run, 2)
+        waits = asyncio.create_task(never(run, one))
+        await finish(run, two)
+        await train(run, learner)
+        await waits
+    assert Action.ABORT_STALE in actions(late)
+    assert_accepted(RunDirectory(lossy), RunDirectory(late))
 
 
 class TestRollouts:
@@ -596,6 +541,14 @@ class TestSaves:
                 pass
         assert latest(ram_path).name == "step_4"
         assert [save.step for save in run.saves] == [0, 4]
+
+    async def test_a_loop_that_is_left_early_is_saved_and_says_so(self, ram_path: Path) -> None:
+        learner = Learner()
+        async with rolling(ram_path, learner) as run:
+            await train(run, learner)
+        found = audit_run(ram_path)
+        assert (found.ok, found.ended, found.trained_once) == (True, "stopped", 3)
+        assert latest(ram_path).name == "step_1"
 
     async def test_an_error_of_the_loop_comes_out_as_it_is_and_ends_the_log(
         self, ram_path: Path

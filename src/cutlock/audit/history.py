@@ -19,7 +19,7 @@ from cutlock.events import read_log
 
 __all__ = ["COMPLETE", "CUTS", "Event", "History", "LastBundle", "read_history"]
 
-COMPLETE = frozenset({"exhausted", "max_steps"})
+COMPLETE = frozenset({"exhausted", "max_steps", "stopped"})
 """Reasons of an end that is not a failure."""
 
 CUTS = frozenset({Action.OPEN_CUT, Action.TAKE_CUT})

@@ -136,8 +136,10 @@ class Run(Dispatcher, Steps):
 
     @property
     def ending(self) -> str:
-        """What the run has come to: `exhausted` if nothing is left to train, else `max_steps`."""
-        return "exhausted" if self._finished() else "max_steps"
+        """What the run has come to: `exhausted`, `max_steps`, or `stopped` before either."""
+        if self._finished():
+            return "exhausted"
+        return "max_steps" if self.target_reached else "stopped"
 
     @property
     def saves(self) -> tuple[SaveTiming, ...]:
@@ -340,9 +342,10 @@ class Run(Dispatcher, Steps):
     async def save(self) -> None:
         """Save one cut of everything, between two steps; saving a step twice does nothing.
 
-        With `checkpoint.cut = "narrow"` this returns when the cut is taken and the trainer is
-        copied; files are written while the loop goes on, and the next save waits for them. A
-        failed save leaves the run going: see `failed_saves`.
+        Under the narrow cut this returns when the cut is taken and the trainer is copied; files
+        are written while the loop goes on, and the next save waits for them. With
+        `checkpoint.cut = "full"` the bundle is on disk then. A failed save leaves the run going:
+        see `failed_saves`.
 
         Raises:
             InvariantError: a step is open; call `finish_step` first.
@@ -391,7 +394,7 @@ async def open_run(
 
     Args:
         root: directory of the run; new or empty, or that of a run.
-        config: of which `workers`, `task`, `watchdog`, `failures.attempts` and
+        config: of which `workers`, `task`, `watchdog`, `metrics`, `failures.attempts` and
             `checkpoint.every` are the controller's and mean nothing here.
         prompts: the data set; a resume refuses another one.
         trainer: whoever holds the weights. Give a new one: it is loaded from the bundle.
