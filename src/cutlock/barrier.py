@@ -192,8 +192,7 @@ class Slot(_Section):
             raise MisuseError(f"{self!r} is entered once; call mutation() again")
         kind = self._kind
         barrier = kind.barrier
-        slots = barrier._slots
-        if slots or barrier._guarded:
+        if barrier._guarded or barrier._slots:
             held = barrier._held.get()
             if held is not None and held._state == "live":
                 raise _reentry(held, self)
@@ -202,7 +201,7 @@ class Slot(_Section):
             elif barrier._open is not None or barrier._queue:
                 await self._wait()
             else:
-                barrier._slots = slots + 1
+                barrier._slots += 1
         else:
             barrier._slots = 1
         kind.statistics.entered += 1
