@@ -196,7 +196,7 @@ def nothing(*arguments: object) -> None:
         ("a new run", RealFileSystem, "sync_file", "create", "run.json is not a run's identity"),
         ("a new run", RealFileSystem, "sync_directory", PUMPS, "nothing can be resumed"),
         ("a new run", events, "_sync_directory", PUMPS, "nothing can be resumed"),
-        ("a resume", EventLog, "sync", "save: publish", "the log was truncated"),
+        ("a resume", EventLog, "sync", "save: publish", "the log was cut off"),
         ("a resume", RealFileSystem, "sync_file", "save: publish", "sha256"),
         ("a resume", RealFileSystem, "sync_directory", "save: prune", "is the latest"),
         ("a resume from an older bundle", EventLog, "sync", "set aside", "is not resolvable"),

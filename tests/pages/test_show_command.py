@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cutlock.report.pages.data import RunPage, Story
+from cutlock.show.command import Drawn
 from tests.support.commands import assert_refused, cutlock_
 from tests.support.local_runs import Run
 
@@ -59,9 +59,15 @@ def test_the_events_of_a_run_are_its_steps(tmp_path: Path) -> None:
 def test_what_a_page_is_drawn_from_is_written_as_json(tmp_path: Path) -> None:
     data = tmp_path / "data.json"
     cutlock_("show", CURSOR, "-o", tmp_path / "page.html", "--json", data)
-    assert msgspec.json.decode(data.read_bytes(), type=Story).breaches[0].promise == "P3"
+    of_trace = msgspec.json.decode(data.read_bytes(), type=Drawn)
+    assert of_trace.run is None
+    assert of_trace.story is not None
+    assert of_trace.story.breaches[0].promise == "P3"
     cutlock_("show", TRACES / "runs" / "narrow", "-o", tmp_path / "page.html", "--json", data)
-    assert msgspec.json.decode(data.read_bytes(), type=RunPage).prompts == 8
+    of_run = msgspec.json.decode(data.read_bytes(), type=Drawn)
+    assert of_run.story is None
+    assert of_run.run is not None
+    assert of_run.run.prompts == 8
 
 
 def test_a_page_is_written_again_and_anything_else_is_left_alone(tmp_path: Path) -> None:

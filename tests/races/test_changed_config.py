@@ -98,6 +98,9 @@ CHANGES: dict[str, tuple[Any, ...]] = {
     "watchdog.stall_s": (60.0, 9000.0),
     "watchdog.action": ("fail",),
     "watchdog.controller_s": (60.0, 900.0),
+    "metrics.port": (0,),
+    "metrics.host": ("127.0.0.2",),
+    "metrics.transfer_queue": (False,),
 }
 """Smaller and larger values; a field that is not here fails a test."""
 

@@ -63,7 +63,7 @@ def test_a_configuration_is_read(tmp_path: Path) -> None:
         ({"Narrow": "yes"}, "Narrow"),
         ({"Batches": "3"}, "Batches"),
         ({"Batches": True}, "Batches"),
-        ({"Member": frozenset()}, "give a set of at least one"),
+        ({"Member": frozenset()}, "no set of at least one; give one"),
         ({"Sampler": "sorted"}, "unknown sampler 'sorted'"),
         ({"Capacity": 1}, "buffer.capacity = 1 is below"),
     ],
