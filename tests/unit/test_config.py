@@ -200,6 +200,7 @@ ADAPTS: list[dict[str, Any]] = [
     {"plane": {"limit_s": 1}},
     {"workers": {"generators": 5, "learning_rate": 0.5}},
     {"watchdog": {"stall_s": 1, "action": "fail"}},
+    {"metrics": {"port": 0, "host": "0.0.0.0", "transfer_queue": False}},
 ]
 
 
