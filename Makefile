@@ -53,7 +53,7 @@ mutation: $(READY) ## Show that the tests notice every mutant of the code (see d
 	$(BIN)/python -m tests.mutation
 
 docs: $(READY) ## Build the documentation into out/site, every warning an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "open out/site/index.html"
 
 lint: $(READY) ## Check style, types and import contracts

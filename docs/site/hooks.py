@@ -50,7 +50,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
         target = os.path.normpath(os.path.join(folder, link["path"]))
         if target in PAGES:
             return f"[{link['text']}]({up}{PAGES[target]}{anchor})"
-        if target.startswith("docs/"):
+        if target.startswith("docs/") and not (ROOT / target).is_dir():
             return f"[{link['text']}]({up}{target.removeprefix('docs/')}{anchor})"
         if not (ROOT / target).exists():
             return link[0]  # for the strict build to refuse

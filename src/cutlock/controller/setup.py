@@ -148,9 +148,8 @@ async def single_controller(
 ) -> AsyncIterator[SingleController]:
     """Start a TransferQueue and all actors of a run in the Ray of this process; stop them after.
 
-    Args:
-        directory, plan, stops, watch: see `run_on_ray`.
-        trainer, generator: see `setup_single_controller`.
+    `directory`, `plan`, `stops` and `watch` are those of `run_on_ray`, `trainer` and `generator`
+    those of `setup_single_controller`.
     """
     require_transfer_queue(config)
     workers = config.workers
