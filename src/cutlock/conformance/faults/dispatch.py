@@ -9,6 +9,7 @@ from cutlock.conformance.faults.switch import Fault, Patch, Switch, nothing
 from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.controller import restore
 from cutlock.controller.config import parse_config
+from cutlock.controller.dispatch import Dispatcher
 from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.ledger import Ledger
 from cutlock.records import LedgerRecord
@@ -101,7 +102,7 @@ DISPATCH_FAULTS = (
         name="nothing_credited",
         what="a lost group is not credited to its step",
         mutants=("nothing_credited",),
-        protection=Switch(patches=(Patch(RolloutPump, "_credit", nothing),)),
+        protection=Switch(patches=(Patch(Dispatcher, "_credit", nothing),)),
     ),
     Fault(
         name="shortfall_not_saved",
