@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.tlc.run import Toolchain, find_toolchain
 from tests.support.installed import Installed, install_wheel
 from tests.support.tally import TALLIES
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # What a shell starts in the background is deaf to Ctrl-C; the tests of it hear it there too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
     from tests.support.real_plane import RealCluster

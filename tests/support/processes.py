@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import ipaddress
 import os
 import re
@@ -33,8 +32,6 @@ class Cutlock:
                 [*within, sys.executable, "-m", "cutlock", *self.arguments],
                 stdout=stdout,
                 stderr=stderr,
-                # What a shell starts in the background is deaf to Ctrl-C, and so would this be.
-                preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             )
 
     def __enter__(self) -> Cutlock:
