@@ -6,6 +6,9 @@ its tests `cutlock_tlc`. Options say which bond, which folder, which plane and w
 is also a line of the pytest configuration. See `docs/own-protocol.md`.
 
 Nothing but pytest is imported before a test asks for one of them.
+
+PYTEST_DONT_REWRITE: nothing is asserted here, and a project that loads it twice, by name and as
+an installed plugin, would be warned otherwise.
 """
 
 from __future__ import annotations
