@@ -77,8 +77,8 @@ GOALS = {
 """By figure, our mode, and what it stands beside."""
 NOTES = {
     ("commit_p99", "narrow", "full"): (
-        "with few megabytes the full window is not much longer than a commit takes while nothing "
-        "is saved, which `commit_p99_narrow_idle` shows"
+        "the full window is short as well since units write rows as their bytes, see "
+        "`exclusive_narrow_full`; a commit itself takes what `commit_p99_narrow_idle` stands beside"
     ),
 }
 
