@@ -14,7 +14,9 @@ down without the rights of an administrator.
 Commits wait for a unit that writes its rows, if it does so in the thread that answers: a put
 reaches every unit, and stands there for as long as the unit writes (`request`, TransferQueue's own
 way). `aside`, the default, has the unit write a copy of its tables in a thread that has nothing
-else to do, and each row as its bytes, which takes half as long or less. What was tried as well,
+else to do, and each row as its bytes, which takes half as long or less. Then digests are taken,
+by threads of low priority: with the usual one they share the cores with the units, and on two
+cores the 99th percentile of a commit was 200 ms instead of 50 at 1,000 MB. What was tried as well,
 and lost: units that write one after the other (half the stall, and a longer save); more units (a
 group has rows in each, so it waits for the slowest); reading the rows in small batches and writing
 them in the controller's process (the shortest stalls of all at 16 rows a batch, for twice the

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -161,6 +163,22 @@ def test_digests_come_in_the_order_of_the_files(tmp_path: Path) -> None:
         path.write_bytes(b"x" * number)
     found = digest_files(REAL, ((path, None) for path in paths))
     assert list(found) == [digest_file(REAL, path) for path in paths]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
+def test_those_that_hash_leave_the_cores_to_the_run(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Asking(RealFileSystem):
+        def read_chunks(self, path: Path) -> Iterator[bytes]:
+            asked.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            return super().read_chunks(path)
+
+    (tmp_path / "file").write_bytes(b"rows")
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    list(digest_files(Asking(), [(tmp_path / "file", None)]))
+    assert asked == [max(10, before)]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
 
 
 def test_a_file_that_cannot_be_hashed_is_an_error_in_its_turn(tmp_path: Path) -> None:

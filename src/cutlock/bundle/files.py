@@ -12,6 +12,8 @@ import errno
 import hashlib
 import os
 import stat
+import sys
+import threading
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -48,6 +50,8 @@ CHUNK = 1024 * 1024
 
 _HASHERS = min(8, os.cpu_count() or 1)
 """Files that are hashed at the same time: hashing keeps a core busy, and holds no lock."""
+_NICENESS = 10
+"""Of those that hash: a run goes on meanwhile, and its commits would wait for a core."""
 
 _SYNC_FILE_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)
 _WRITE = 2
@@ -281,9 +285,9 @@ def digest_files(
     """`digest_file` of each path with its limit, in their order, several at the same time.
 
     What a file raises is raised when its turn comes. Context variables are those of the caller,
-    as in `asyncio.to_thread`.
+    as in `asyncio.to_thread`. On Linux they take a core only as far as nobody else wants it.
     """
-    pool = ThreadPoolExecutor(_HASHERS, thread_name_prefix="digest")
+    pool = ThreadPoolExecutor(_HASHERS, thread_name_prefix="digest", initializer=_yield_to_others)
     try:
         hashed = [
             pool.submit(copy_context().run, digest_file, fs, path, limit) for path, limit in files
@@ -292,6 +296,14 @@ def digest_files(
             yield each.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _yield_to_others() -> None:
+    """Lower the priority of this thread; only Linux has one for each thread."""
+    if sys.platform == "linux":
+        thread = os.PRIO_PROCESS, threading.get_native_id()
+        with suppress(OSError):
+            os.setpriority(*thread, max(_NICENESS, os.getpriority(*thread)))
 
 
 def make_durable_directory(fs: FileSystem, path: Path) -> None:
