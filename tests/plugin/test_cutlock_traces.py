@@ -28,7 +28,8 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
         trace = shipped("traces", "counterexamples", f"{name}.itf.json")
         shutil.copy(trace, pytester.path / "traces")
     pytester.makeini("[pytest]\ncutlock_bond = cutlock.conformance.protocol:CUTLOCK\n")
-    pytester.makepyfile(test_traces=TESTS)
+    # No module of this suite has that name: Python would find the one it has loaded before.
+    pytester.makepyfile(test_in_a_project_outside=TESTS)
     return pytester
 
 
