@@ -11,6 +11,7 @@ refers to what is missing.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import os
 import threading
@@ -63,7 +64,7 @@ class Events(Protocol):
         ...
 
 
-class _Log:
+class _Log(abc.ABC):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._count = 0
@@ -81,8 +82,9 @@ class _Log:
         self._append(Record(self._count, self._clock(), action.value, args))
         self._count += 1
 
+    @abc.abstractmethod
     def _append(self, record: Record) -> None:
-        raise NotImplementedError
+        """Keep a record."""
 
 
 class MemoryLog(_Log):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ Handler = Callable[[Any], None]
 """Takes the arguments of the action."""
 
 
-class Check:
+class Check(abc.ABC):
     """Follows a history event by event, and notes what cannot be."""
 
     def __init__(self) -> None:
@@ -22,9 +23,9 @@ class Check:
         self._where = ""
         self._handlers = self._handle()
 
+    @abc.abstractmethod
     def _handle(self) -> Mapping[Action, Handler]:
         """The handlers of the actions that matter to this check."""
-        raise NotImplementedError
 
     def follow(self, event: Event) -> None:
         """Follow one event."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
 
 import msgspec
 
 from cutlock.alphabet import Action
 from cutlock.barrier import KindStatistics
+from cutlock.controller.ending import logged_failure
 from cutlock.controller.endpoint import announced, serving
 from cutlock.controller.exporter import Exporter, Look
 from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.controller.restore import Restored, require_stage
 from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.controller.save import FailedSave, RunIdentity, Saver, SaveTiming
-from cutlock.controller.together import first_error
 from cutlock.controller.train_pump import TrainPump
 from cutlock.errors import StallError
 from cutlock.watchdog import Progress, StallReport, StallWatchdog
@@ -149,17 +148,8 @@ class Controller:
     async def _run(self) -> RunReport:
         state = self._state
         state.events.record(Action.START_PUMPS, step=state.step, version=state.version.value)
-        try:
+        with logged_failure(state.events):
             ended = await self._run_pumps()
-        except BaseException as error:
-            cause = first_error(error)
-            state.events.record(Action.END_RUN, reason=f"{type(cause).__name__}: {cause}")
-            # A log that cannot be written ends earlier than the run; its error is not this one.
-            with contextlib.suppress(OSError):
-                state.events.sync()
-            if cause is error:
-                raise
-            raise cause from error
         state.events.record(Action.END_RUN, reason=ended)
         state.events.sync()
         return self._report(ended)

@@ -6,6 +6,7 @@ Source: spec actions `ReserveBatch` to `CommitAdmission`, `DropGroup`, `Substitu
 
 from __future__ import annotations
 
+import abc
 import asyncio
 from collections.abc import Sequence
 
@@ -21,7 +22,7 @@ from cutlock.samplers.custom import admit_split, admit_whole
 __all__ = ["Dispatcher"]
 
 
-class Dispatcher:
+class Dispatcher(abc.ABC):
     """Gives every prompt its owner in the ledger, replaces what is lost, stops what is too old."""
 
     def __init__(self, state: RunState) -> None:
@@ -226,9 +227,9 @@ class Dispatcher:
             stopped = self._stop(group_id)
         await asyncio.wait({stopped})
 
+    @abc.abstractmethod
     def _stop(self, group_id: str) -> asyncio.Future[None]:
         """Cancel the rollout of a group that has no owner any more; return what is done then."""
-        raise NotImplementedError
 
 
 def _served(batch: Batch) -> dict[str, object]:

@@ -21,13 +21,13 @@ from cutlock.buffer import ReplayBuffer
 from cutlock.controller.assembly import StateParts, begin, take_over
 from cutlock.controller.config import RunConfig
 from cutlock.controller.dispatch import Dispatcher
+from cutlock.controller.ending import logged_failure
 from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.controller.opening import open_directory
 from cutlock.controller.restore import PlaneReady, load_plane, restore_state
 from cutlock.controller.save import FailedSave, RunIdentity, Saver, SaveTiming
 from cutlock.controller.state import RunState
 from cutlock.controller.steps import Steps
-from cutlock.controller.together import first_error
 from cutlock.errors import MisuseError
 from cutlock.events import EventLog
 from cutlock.ledger import Ledger
@@ -439,20 +439,16 @@ async def open_run(
             events=EventLog(directory.log_path(incarnation)),
         )
         try:
-            run, saver = await _restore(ready, trainer, parts)
-            async with saver:
-                await _save_start(run, saver)
-                yield run
-                await saver.save_final()
-        except BaseException as error:
-            cause = first_error(error)
-            parts.events.record(Action.END_RUN, reason=f"{type(cause).__name__}: {cause}")
-            # A log that cannot be written ends earlier than the run; its error is not this one.
+            with logged_failure(parts.events):
+                run, saver = await _restore(ready, trainer, parts)
+                async with saver:
+                    await _save_start(run, saver)
+                    yield run
+                    await saver.save_final()
+        except BaseException:
             with contextlib.suppress(OSError):
                 parts.events.close()
-            if cause is error:
-                raise
-            raise cause from error
+            raise
         parts.events.record(Action.END_RUN, reason=run.ending)
         parts.events.close()
 

@@ -1,13 +1,13 @@
-"""Side by side: several things at once, of which each can fail for all; and which one has."""
+"""Side by side: several things at once, of which each can fail for all."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
 
-from cutlock.errors import CutlockError, PlaneLostError, WorkerLostError
+from cutlock.errors import PlaneLostError, WorkerLostError
 
-__all__ = ["first_error", "together"]
+__all__ = ["together"]
 
 
 async def together(*work: Coroutine[object, object, None]) -> None:
@@ -27,15 +27,3 @@ async def together(*work: Coroutine[object, object, None]) -> None:
     if any(task.cancelled() for task in tasks):
         # By a call of its own: a task group takes that for done.
         raise asyncio.CancelledError
-
-
-def first_error(error: BaseException) -> BaseException:
-    """The first error of ours in a group, else the first of any kind."""
-    leaves = _leaves(error)
-    return next((leaf for leaf in leaves if isinstance(leaf, CutlockError)), leaves[0])
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
