@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import ray
 import ray.exceptions
@@ -266,9 +267,7 @@ async def _follow(
     controller: ray.actor.ActorHandle, arguments: ActorArguments, watch: Watch
 ) -> RunReport:
     """Wait for the run and report its status meanwhile."""
-    run = asyncio.wrap_future(controller.run.remote(arguments).future())
-    # Whoever gives up waiting has the controller killed, and is not told of it again.
-    run.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    run = _answer(controller.run.remote(arguments))
     limit_s = arguments.config.watchdog.controller_s
     loop = asyncio.get_running_loop()
     answered = loop.time()
@@ -276,7 +275,7 @@ async def _follow(
         while not run.done():
             await asyncio.wait({run}, timeout=_STATUS_PERIOD_S)
             if not run.done():
-                status = asyncio.wrap_future(controller.status.remote().future())
+                status = _answer(controller.status.remote())
                 await asyncio.wait(
                     {run, status},
                     timeout=min(_ANSWER_S, limit_s),
@@ -305,6 +304,16 @@ async def _follow(
         raise WorkerLostError(
             f"the controller's process died; resume the run with `cutlock resume {arguments.root}`"
         ) from error
+
+
+def _answer(call: ray.ObjectRef) -> asyncio.Future[Any]:
+    """What the controller answers.
+
+    Whoever gives up waiting has it killed, and is not told of its end again.
+    """
+    answer: asyncio.Future[Any] = asyncio.wrap_future(call.future())
+    answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return answer
 
 
 def _silent(arguments: ActorArguments) -> WorkerTimeoutError:
