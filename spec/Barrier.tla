@@ -97,10 +97,13 @@ Leave(p) ==
 \* Those behind a cancelled waiter may have waited for it alone.
 HandsOverOnCancel == TRUE
 
+\* The queue when the waiter `p` has been cancelled.
+Remaining(q, p) == SelectSeq(q, LAMBDA w : w # p)
+
 \* A waiter is cancelled.
 CancelWaiting(p) ==
     /\ state[p] = "waiting"
-    /\ LET rest == SelectSeq(queue, LAMBDA q : q # p)
+    /\ LET rest == Remaining(queue, p)
        IN  IF HandsOverOnCancel
            THEN HandOver([state EXCEPT ![p] = "idle"], rest, slots, open)
            ELSE /\ state' = [state EXCEPT ![p] = "idle"]

@@ -17,4 +17,10 @@ LeavesDoorShut == FALSE
 
 \* A waiter that is cancelled in the turn of its hand-over keeps its place.
 KeepsPlace == FALSE
+
+\* A waiter that is cancelled stays in the queue.
+StaysQueued(q, p) == q
+
+\* A cut that ends is counted as a slot that ends.
+CountsAnyone(p) == slots - 1
 =============================================================================

@@ -97,6 +97,8 @@ HoldingTasks == {"committing", "put"}
 Holders == {p \in Prompts : task[p] \in HoldingTasks}
 
 Artifacts == {"cursor", "loader", "pool", "index", "ledger", "rows"}
+\* All that is on disk was written by one save.
+OfOneSave == \A a, b \in Artifacts : disk.of[a] = disk.of[b]
 AllFiles == {"policy", "sidecars", "manifest"} \cup Units
 
 Gated == Sampler # "windowed"
@@ -281,7 +283,7 @@ CreditOnDrop == 1
 PublishNeeds == AllFiles
 
 \* The bundle's manifest binds all its artifacts to one save.
-Bound == \A a, b \in Artifacts : disk.of[a] = disk.of[b]
+Bound == OfOneSave
 
 \* Finished groups of the bundle leave places for what is still to be finished.
 Fits ==
@@ -308,6 +310,9 @@ Pinned == IF cap.index.set /\ ~(Units \subseteq cap.files) THEN cap.index.v ELSE
 
 \* A clear of pinned rows waits until the units are saved.
 Defers(S) == S \cap Pinned
+
+\* A clear that has waited is done once its rows are pinned no more, whatever became of the save.
+MayFlush == deferred \cap Pinned = {}
 
 \* When a save fails, what it has kept from being cleared still waits for it.
 DeferredOnFailure == deferred
@@ -809,7 +814,7 @@ SaveUnit(u) ==
 FlushDeferred ==
     /\ up = "running"
     /\ deferred # {}
-    /\ deferred \cap Pinned = {}
+    /\ MayFlush
     /\ rows' = rows \ RowsOf(deferred)
     /\ derived' = derived \ deferred
     /\ deferred' = {}

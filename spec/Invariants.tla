@@ -69,6 +69,9 @@ DiskRows ==
     /\ disk.index \subseteq disk.keys
     /\ NarrowCut \/ disk.rows = RowsOf(disk.index)
 
+\* The same where cuts change: whether a bundle may hold further rows depends on who has saved it.
+SavedRows == sv = "published" => DiskRows
+
 \* P4, live between slots, and at the inventory check of the save.
 LiveRows ==
     up = "running" /\ Holders = {} /\ tp # "clear" => rows = RowsOf(index \cup claimed \cup deferred)
@@ -84,7 +87,7 @@ NoLoss == up = "running" /\ Finished => \A p \in Prompts : trained[p] = 1 \/ p \
 \* P6 and P8: what is published can be restored.
 NoRefusal == up # "refused"
 Complete == Published => disk.files = AllFiles
-RestoresOneSave == up \in {"verified", "loaded", "connected", "restored"} => Bound
+RestoresOneSave == up \in {"verified", "loaded", "connected", "restored"} => OfOneSave
 
 \* P1: an open cut excludes slots that last.
 CutExcludes == door = "shut" => Holders = {} /\ ~raising

@@ -95,6 +95,9 @@ LabelledNext == Rollouts \/ Training \/ Saving \/ Starting \/ Added
 
 LabelledSpec == LabelledInit /\ [][LabelledNext]_<<vars, act>>
 
+\* For promises of P7; a configuration with it has no VIEW, which TLC cannot do there.
+LabelledFairSpec == LabelledSpec /\ WF_vars(Progress)
+
 \* Printed for each step of a graph, in the order in which TLC writes the steps.
 Prints == PrintT(ToString(act'))
 =============================================================================

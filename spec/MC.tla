@@ -7,7 +7,4 @@ MemberSymmetry == Permutations(Member)
 
 \* For the configuration to put in place of `NarrowCut`: a resume cuts in the other way.
 CutChanged == IF crashes = 0 THEN Narrow ELSE ~Narrow
-
-\* Whether a bundle may hold further rows depends on who has saved it.
-SavedRows == sv = "published" => DiskRows
 =============================================================================

@@ -58,7 +58,8 @@ RowsLeftBehind(p) == {}
 
 (* Restore. *)
 NothingToLaunch == {}
-LaunchesAfterAdmission == crashes = 0 \/ Reserved = {}
+LaunchesAfterAdmission ==
+    crashes = 0 \/ \A p \in Reserved : disk.led[p] # "RESERVED"
 LaunchesInAnyOrder(p) == {}
 
 \* A resume with as few places as a step has prompts.
@@ -102,6 +103,9 @@ PumpGoesOn == FALSE
 DoorStaysClosed == "closing"
 NothingDeferred(S) == {}
 NothingWaits == {}
+
+\* What a failed save has kept from being cleared waits for the next save, which waits for it.
+FlushesInASave == sv = "files" /\ deferred \cap Pinned = {}
 
 \* Rows are pinned when they are about to be written, and no longer in the step of the cut.
 PinnedLate ==

@@ -26,6 +26,7 @@ ON_THE_WAY = {
     "late_forget": {"OneOwner", "DiskOneOwner"},
     "late_forget_not_subtracted_on_save": {"OneOwner"},
     "late_forget_on_disk": {"OneOwner"},
+    "ledger_early_at_the_end": {"DiskOneOwner"},
     "story_cursor_early": {"DiskCursor"},
 }
 """What a behaviour breaks before its end; its model does not check these."""

@@ -21,7 +21,14 @@ from tests.replay.test_counterexamples import EXPECTED
 
 # What is told as the check of a start that refuses is, without the commands' own words for it,
 # a start that comes no further.
-REFUSED_LATER = {"places_not_checked", "digest_binds_too_little", "touched_plane"}
+REFUSED_LATER = {
+    "places_not_checked",
+    "digest_binds_too_little",
+    "touched_plane",
+    "stranger_in_plane",
+}
+NOT_TOLD = {"mixed_bundle_restored"}
+"""Those whose start refuses in the last step of the counterexample."""
 
 
 def example_of(mutant: str) -> Counterexample:
@@ -42,6 +49,8 @@ def test_the_run_breaks_and_holds_as_by_the_command(mutant: str) -> None:
     assert found.diverged == expected.apart
     if mutant in REFUSED_LATER:
         assert (found.ending, found.step) == (Ending.REFUSED, expected.real_step + 1)
+    elif mutant in NOT_TOLD:
+        assert (found.ending, found.step) == (Ending.KEPT, expected.real_step)
     else:
         assert (found.ending, found.step) == (expected.real, expected.real_step)
 

@@ -71,6 +71,17 @@ def _count(number: int, what: str) -> str:
     )
 
 
+def type_ok(state: State) -> Iterator[Found]:
+    """What a state holds and may not hold; of the many, what can be told in words."""
+    if "led" not in state:
+        yield Found(f"the barrier counts {_count(state['slots'], 'slot')}", ("slots counted",))
+        return
+    known = set(prompts_of(state))
+    for group in sorted({group for group, _ in state["rows"]} - known, key=name_of):
+        name = name_of(group)
+        yield Found(f"the plane has rows of {name}, which the data set does not serve", (name,))
+
+
 def one_owner(state: State) -> Iterator[Found]:
     if state["up"] == "running":
         yield from _two_or_none(
@@ -272,9 +283,14 @@ def complete(state: State) -> Iterator[Found]:
 
 
 def one_save(state: State) -> Iterator[Found]:
-    versions = {what: int(version) for what, version in state["disk"]["of"].items()}
-    told = listed(f"{what} of the save of step {version}" for what, version in versions.items())
-    yield Found(f"the bundle that is restored mixes two saves: {told}")
+    saves: dict[int, list[str]] = {}
+    for what, step in state["disk"]["of"].items():
+        saves.setdefault(step, []).append(what)
+    told = "; ".join(
+        f"{listed(sorted(what))} of {'no save' if step < 0 else f'the save of step {step}'}"
+        for step, what in sorted(saves.items())
+    )
+    yield Found(f"the bundle is not of one save: {told}", (COUNTERS["disk_version"],))
 
 
 def cut_excludes(state: State) -> Iterator[Found]:
@@ -284,7 +300,7 @@ def cut_excludes(state: State) -> Iterator[Found]:
             f"the window is open while {listed(names)} {_are(names)} being committed", (*names,)
         )
     if state["raising"]:
-        yield Found("the window is open while the loader raises its epoch")
+        yield Found("the window is open while the loader raises its epoch", (COUNTERS["loader"],))
 
 
 def gate_bound(state: State) -> Iterator[Found]:
@@ -356,6 +372,17 @@ def balance(state: State) -> Iterator[Found]:
     )
 
 
+def each_queued_once(state: State) -> Iterator[Found]:
+    waits = set(_people(state, "waiting"))
+    queue = [getattr(who, "name", str(who)) for who in state["queue"]]
+    for name in sorted({*queue, *waits}):
+        times = queue.count(name)
+        if times != (name in waits):
+            told = f"{_count(times, 'time')} in the queue" if times else "not in the queue"
+            does = "waits" if name in waits else "does not wait"
+            yield Found(f"{name} is {told} and {does}", (name, "queue length"))
+
+
 def no_idle_place(state: State) -> Iterator[Found]:
     names = _people(state, "waiting")
     yield Found(
@@ -370,6 +397,7 @@ def never(state: State) -> Iterator[Found]:
 
 
 FINDERS: Mapping[str, Callable[[State], Iterator[Found]]] = {
+    "TypeOK": type_ok,
     "OneOwner": one_owner,
     "DiskOneOwner": disk_one_owner,
     "DiskCursor": disk_cursor,
@@ -377,6 +405,7 @@ FINDERS: Mapping[str, Callable[[State], Iterator[Found]]] = {
     "OneAdmission": one_admission,
     "DiskEpoch": disk_epoch,
     "DiskRows": disk_rows,
+    "SavedRows": disk_rows,
     "LiveRows": live_rows,
     "Inventory": inventory,
     "FreshAdvantages": fresh_advantages,
@@ -395,6 +424,7 @@ FINDERS: Mapping[str, Callable[[State], Iterator[Found]]] = {
     "RestoreEnds": never,
     "Exclusion": exclusion,
     "Balance": balance,
+    "EachQueuedOnce": each_queued_once,
     "NoIdlePlace": no_idle_place,
     "RunEnds": never,
     "deadlock": stuck,

@@ -45,6 +45,11 @@ _DEADLOCK = (
 _PROMISES: dict[str, _Promise] = {
     name: _Promise(*row)
     for name, row in {
+        "TypeOK": (
+            "P1",
+            "Every variable has a value of its kind.",
+            "Nothing else that is promised can be relied on.",
+        ),
         "OneOwner": (
             "P2",
             "In the running process every prompt that was handed out has exactly one owner.",
@@ -84,6 +89,11 @@ _PROMISES: dict[str, _Promise] = {
             "Every row of the saved index is in the saved store, and listed.",
             "A restart finds an entry in the index without all of its rows: it has to refuse the "
             "bundle, or would train on less than the index says.",
+        ),
+        "SavedRows": (
+            "P4",
+            "When a bundle is published, every row of its index is in its store, and listed.",
+            "A restart has to refuse the bundle, in whichever way it cuts itself.",
         ),
         "LiveRows": (
             "P4",
@@ -183,6 +193,11 @@ _PROMISES: dict[str, _Promise] = {
             "P7",
             "The counts of the barrier are those of its holders.",
             "A place that nobody holds is never given back: the next cut waits for ever.",
+        ),
+        "EachQueuedOnce": (
+            "P7",
+            "Who waits is in the queue once, and nobody else is.",
+            "A place is handed to somebody who has gone, and is never given back.",
         ),
         "NoIdlePlace": (
             "P7",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from cutlock.conformance.faults.switch import Fault, Patch, Switch, nothing
+from cutlock.barrier import Slot
+from cutlock.conformance.faults.switch import TRUSTS_THE_CUT, Fault, Patch, Switch, nothing
 from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.controller import restore
 from cutlock.controller.config import parse_config
@@ -13,11 +14,11 @@ from cutlock.controller.dispatch import Dispatcher
 from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.ledger import Ledger
 from cutlock.records import LedgerRecord
-from cutlock.samplers.base import GatedSampler, GroupView
+from cutlock.samplers.base import Admission, GatedSampler, GroupView
 from cutlock.samplers.weight_fifo import WeightFifoSampler
 from cutlock.spare_pool import Shortfall
 
-__all__ = ["DISPATCH_FAULTS"]
+__all__ = ["DISPATCH_FAULTS", "RAISES_NO_CURSOR"]
 
 
 async def _at_once(*arguments: object) -> None:
@@ -36,6 +37,21 @@ async def _reserved_first(pump: RolloutPump) -> None:
             pump._launch(record)
         while (next_id := await pump._next_batch()) is not None:
             await pump._admit(next_id)
+
+
+def _raises_no_cursor() -> Switch:
+    raises = GatedSampler.commit_admission
+
+    def commit_admission(sampler: GatedSampler, slot: Slot, version: int) -> Admission:
+        admission = raises(sampler, slot, version)
+        sampler._cursor -= 1
+        return admission
+
+    return Switch(patches=(Patch(GatedSampler, "commit_admission", commit_admission),))
+
+
+RAISES_NO_CURSOR = _raises_no_cursor()
+"""An admission leaves the cursor where it is."""
 
 
 def _in_another_order() -> Switch:
@@ -79,9 +95,17 @@ DISPATCH_FAULTS = (
         second_lines=Switch(patches=(Patch(GatedSampler, "_gate_open", lambda *given: True),)),
     ),
     Fault(
+        name="stamp_given_twice",
+        what="an admission does not raise the cursor",
+        mutants=("stamp_given_twice",),
+        protection=RAISES_NO_CURSOR,
+        second_lines=TRUSTS_THE_CUT
+        | Switch(patches=(Patch(Dispatcher, "_covered", lambda *given: False),)),
+    ),
+    Fault(
         name="reserved_before_admitted",
         what="a resume admits what was RESERVED before it launches what was ADMITTED",
-        mutants=("reserved_before_admitted",),
+        mutants=("reserved_before_admitted", "admitted_never_launched"),
         protection=Switch(patches=(Patch(RolloutPump, "run", _reserved_first),)),
     ),
     Fault(
@@ -113,7 +137,7 @@ DISPATCH_FAULTS = (
     Fault(
         name="no_empty_step",
         what="a step whose groups were all lost is waited for",
-        mutants=("no_empty_step",),
+        mutants=("no_empty_step", "no_empty_step_at_the_end"),
         protection=Switch(patches=(Patch(WeightFifoSampler, "need", _need_without_empty_step),)),
     ),
 )

@@ -106,7 +106,7 @@ EARLY_FAULTS = (
     Fault(
         name="ledger_read_early",
         what="the ledger is read before the cut is asked for",
-        mutants=("ledger_early", "narrow_ledger_early"),
+        mutants=("ledger_early", "ledger_early_at_the_end", "narrow_ledger_early"),
         protection=_early(Action.READ_LEDGER, "ledger"),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +12,7 @@ from typing import Any, cast
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier, Cut, Slot
 from cutlock.bundle.artifacts import DATA_PLANE
+from cutlock.conformance.faults.dispatch import RAISES_NO_CURSOR
 from cutlock.conformance.faults.sections import UNDRAINED
 from cutlock.conformance.faults.switch import (
     TRUSTS_THE_CUT,
@@ -36,7 +38,7 @@ from cutlock.errors import PlaneError, RowsMissingError
 from cutlock.plane.base import Fields, PlaneStamp, write_stamp
 from cutlock.plane.memory import MemoryPlane, MemoryStore, PlaneStep, PlaneSteps
 from cutlock.plane.pinning import PinningPlane
-from cutlock.samplers.base import Admission, GatedSampler
+from cutlock.samplers.base import GatedSampler
 from cutlock.tlc.values import Function, Value
 
 __all__ = ["NARROW_FAULTS"]
@@ -63,13 +65,6 @@ class _RaisesLate:
 
 
 def _admits_in_two_steps() -> Switch:
-    raises = GatedSampler.commit_admission
-
-    def commit_admission(sampler: GatedSampler, slot: Slot, version: int) -> Admission:
-        admission = raises(sampler, slot, version)
-        sampler._cursor -= 1
-        return admission
-
     def change(state: RunState) -> None:
         enters = state.barrier.atomic_mutation
 
@@ -83,8 +78,7 @@ def _admits_in_two_steps() -> Switch:
         doing.release(Action.COMMIT_ADMISSION, _CURSOR)
         return ()
 
-    patch = Patch(GatedSampler, "commit_admission", commit_admission)
-    return built(change) | Switch(patches=(patch,), moves={"Late": late})
+    return built(change) | RAISES_NO_CURSOR | Switch(moves={"Late": late})
 
 
 def _door_stays_closed() -> Switch:
@@ -195,6 +189,19 @@ def _deferred_forgotten() -> Switch:
         saver._state.plane._deferred.clear()
 
     return Switch(patches=(Patch(Saver, "_record_failure", record_failure),))
+
+
+def _flush_in_a_save() -> Switch:
+    """What a failed save has left waits for the next one, which waits for the failed one."""
+    flushes = OpenSave.flush
+
+    async def flush(opened: OpenSave) -> None:
+        opened.state.plane.unpin()
+        if sys.exception() is not None and opened.state.plane.deferred:
+            await asyncio.Event().wait()
+        await flushes(opened)
+
+    return Switch(patches=(Patch(OpenSave, "flush", flush),))
 
 
 def _nothing_pruned() -> Switch:
@@ -337,7 +344,7 @@ NARROW_FAULTS = (
     Fault(
         name="units_first",
         what="the units write before the index is read",
-        mutants=("narrow_units_first",),
+        mutants=("narrow_units_first", "changed_units_first"),
         protection=_units_first(),
         blind={"cap.files": "files of units are looked at when there is a key map for them"},
     ),
@@ -364,6 +371,12 @@ NARROW_FAULTS = (
         what="a save that fails forgets what waits to be cleared",
         mutants=("narrow_deferred_forgotten",),
         protection=_deferred_forgotten(),
+    ),
+    Fault(
+        name="flush_in_a_save",
+        what="what waits to be cleared when a save fails waits for the next save",
+        mutants=("narrow_flush_in_a_save",),
+        protection=_flush_in_a_save(),
     ),
     Fault(
         name="put_outlives_its_slot",

@@ -109,7 +109,7 @@ OWNERSHIP_FAULTS = (
     Fault(
         name="ledger_forgets_late",
         what="a commit leaves its ledger record, and so does the selection",
-        mutants=("late_forget", "late_forget_on_disk"),
+        mutants=("late_forget", "late_forget_live", "late_forget_on_disk"),
         protection=_forgets_late(on_take=False),
     ),
     Fault(

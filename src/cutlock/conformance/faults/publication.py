@@ -187,7 +187,7 @@ PUBLICATION_FAULTS = (
     Fault(
         name="rename_before_manifest",
         what="a bundle is renamed before its manifest is written",
-        mutants=("rename_before_manifest",),
+        mutants=("rename_before_manifest", "never_resumed"),
         protection=Switch(patches=_UNSEALED, moves=_published_without(Action.WRITE_MANIFEST)),
         second_lines=_RESOLVES_WITHOUT_MANIFEST,
     ),
@@ -216,7 +216,7 @@ PUBLICATION_FAULTS = (
     Fault(
         name="mixed_bundle_accepted",
         what="a resume takes artifacts of two saves, and a cursor below a stamp",
-        mutants=("digest_binds_too_little",),
+        mutants=("digest_binds_too_little", "mixed_bundle_restored"),
         world=renamed(
             of_before(LOADER, header=True), of_before(RESERVE, header=True), _cursor_of_before
         ),

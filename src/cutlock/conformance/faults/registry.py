@@ -48,6 +48,8 @@ _REASONS = {
         "barrier_leaks_a_count",
         "barrier_door_lets_slots_in",
         "barrier_cuts_overtake",
+        "barrier_keeps_the_cancelled",
+        "barrier_counts_anyone",
     ),
     "it does no harm, so it has no counterexample": (
         "survives_take_unslotted",

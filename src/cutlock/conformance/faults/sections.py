@@ -163,7 +163,7 @@ SECTION_FAULTS = (
     Fault(
         name="cut_without_drain",
         what="a cut opens while slots are held",
-        mutants=("undrained",),
+        mutants=("undrained", "undrained_window"),
         protection=UNDRAINED,
     ),
     Fault(
@@ -182,7 +182,7 @@ SECTION_FAULTS = (
     Fault(
         name="gate_wait_in_slot",
         what="the gate is waited for in a slot",
-        mutants=("gate_wait_in_slot", "gate_wait_in_slot_lockstep"),
+        mutants=("gate_wait_in_slot", "gate_wait_in_slot_lockstep", "gate_wait_starves_cut"),
         protection=built(_waits_in_slot),
     ),
 )

@@ -103,6 +103,10 @@ def disk_rows(t: Terms) -> bool:
     return d.index <= d.keys and whole
 
 
+def saved_rows(t: Terms) -> bool:
+    return t.state.sv != "published" or disk_rows(t)
+
+
 def live_rows(t: Terms) -> bool:
     s = t.state
     if s.up != "running" or t.holders or s.tp == "clear":
@@ -160,6 +164,7 @@ INVARIANTS: Mapping[str, Invariant] = {
     "OneAdmission": one_admission,
     "DiskEpoch": disk_epoch,
     "DiskRows": disk_rows,
+    "SavedRows": saved_rows,
     "LiveRows": live_rows,
     "Inventory": inventory,
     "FreshAdvantages": fresh_advantages,

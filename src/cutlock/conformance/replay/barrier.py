@@ -190,10 +190,13 @@ def _cuts_overtake() -> tuple[Patch, ...]:
     return (Patch(Barrier, "_wait", wait),)
 
 
-def _cancelled(*, hands_over: bool, gives_back: bool) -> tuple[Patch, ...]:
+def _cancelled(
+    *, leaves_queue: bool = True, hands_over: bool = True, gives_back: bool = True
+) -> tuple[Patch, ...]:
     """A wait that does less than it should when it is cancelled.
 
     Args:
+        leaves_queue: is not in the queue any more.
         hands_over: gives free places to those behind a waiter that is gone.
         gives_back: of a place that was handed over in the turn of the cancellation.
     """
@@ -203,10 +206,13 @@ def _cancelled(*, hands_over: bool, gives_back: bool) -> tuple[Patch, ...]:
         barrier._queue[section] = place
         section._state = "waiting"
         try:
-            await place
+            # A cancelled place is noticed when it is to be handed over.
+            await (place if leaves_queue else asyncio.shield(place))
         except asyncio.CancelledError:
             section._state = "dead"
-            if barrier._queue.pop(section, None):
+            if section in barrier._queue:
+                if leaves_queue:
+                    del barrier._queue[section]
                 if hands_over:
                     barrier._hand_over()
             elif gives_back and isinstance(section, Slot):
@@ -218,13 +224,25 @@ def _cancelled(*, hands_over: bool, gives_back: bool) -> tuple[Patch, ...]:
     return (Patch(Barrier, "_wait", wait),)
 
 
+def _counts_anyone() -> tuple[Patch, ...]:
+    leaves = Cut.__aexit__
+
+    async def leave(cut: Cut, *error: Any) -> None:
+        cut.barrier._slots -= 1
+        await leaves(cut, *error)
+
+    return (Patch(Cut, "__aexit__", leave),)
+
+
 BARRIER_FAULTS: Mapping[str, tuple[Patch, ...]] = MappingProxyType(
     {
         "barrier_does_not_drain": UNDRAINED.patches,
-        "barrier_door_stays_shut": _cancelled(hands_over=False, gives_back=True),
-        "barrier_leaks_a_count": _cancelled(hands_over=True, gives_back=False),
+        "barrier_door_stays_shut": _cancelled(hands_over=False),
+        "barrier_leaks_a_count": _cancelled(gives_back=False),
         "barrier_door_lets_slots_in": _lets_slots_in(),
         "barrier_cuts_overtake": _cuts_overtake(),
+        "barrier_keeps_the_cancelled": _cancelled(leaves_queue=False),
+        "barrier_counts_anyone": _counts_anyone(),
     }
 )
 """By the mutant that each answers to."""
@@ -256,6 +274,20 @@ def _look(state: State, constants: Constants) -> _Look:
         waits_first=next(iter(state["queue"]), None),
         savers=savers,
     )
+
+
+_WHERE = frozenset({"idle", "waiting", "granted", "inside"})
+
+
+def _type_ok(state: State, constants: Constants) -> bool:
+    places = len(_named("Writers", constants))
+    return _WHERE.issuperset(state["state"].values()) and 0 <= state["slots"] <= places
+
+
+def _each_queued_once(state: State, constants: Constants) -> bool:
+    waiting = [who for who, where in state["state"].items() if where == "waiting"]
+    queue = state["queue"]
+    return len(queue) == len(waiting) and set(queue) == set(waiting)
 
 
 def _exclusion(state: State, constants: Constants) -> bool:
@@ -290,7 +322,13 @@ BARRIER = Bond(
     manifest=shipped("model_check", "manifest.toml"),
     stepper=_crowd,
     observe=Crowd.state,
-    promises={"Exclusion": _exclusion, "Balance": _balance, "NoIdlePlace": _no_idle_place},
+    promises={
+        "TypeOK": _type_ok,
+        "Exclusion": _exclusion,
+        "Balance": _balance,
+        "EachQueuedOnce": _each_queued_once,
+        "NoIdlePlace": _no_idle_place,
+    },
     faults=BARRIER_FAULTS,
 )
 """The barrier and its spec. What is promised of no single state falls by going round."""

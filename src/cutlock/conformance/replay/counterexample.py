@@ -34,6 +34,10 @@ __all__ = ["further", "promised", "replay_example"]
 Promise = Callable[[Bounds, State], bool]
 
 
+def _any_state(bounds: Bounds, state: State) -> bool:
+    return True
+
+
 def replay_example(
     example: Counterexample,
     bounds: Bounds,
@@ -57,8 +61,8 @@ def replay_example(
         ConformanceError: the promise cannot be asked of a state, or the code has no such action.
         ToolError: the promise holds at the end of the counterexample, so it was cut short.
     """
-    promise = promised(example.property)
-    if example.property not in {DEADLOCK, ""} and promise(bounds, example.steps[-1].state):
+    promise = _asked(example)
+    if promise is not _any_state and promise(bounds, example.steps[-1].state):
         raise cut_short(example)
     switch = NONE if fault is None else fault.switch(protected=protected, second_lines=second_lines)
     with switch.stepper(bounds, directory, host) as stepper:
@@ -147,6 +151,17 @@ def _calls(name: str, bounds: Bounds) -> Iterator[ActionCall]:
 
 # Promises.
 
+_FOR_EVER = frozenset({"CutIsTaken", "DeferredEnds", "AdmittedEnds", "RestoreEnds", "RunEnds"})
+"""What a behaviour promises that never ends; it falls by going round, or by standing still."""
+
+
+def _asked(example: Counterexample) -> Promise:
+    if example.property not in _FOR_EVER:
+        return promised(example.property)
+    if example.loop is None:
+        raise cut_short(example)
+    return _any_state
+
 
 def promised(name: str) -> Promise:
     """The promise of that name, to be asked of a state at given bounds.
@@ -155,7 +170,7 @@ def promised(name: str) -> Promise:
         ConformanceError: it cannot be asked of an observed state.
     """
     if name in {DEADLOCK, ""}:
-        return lambda bounds, state: True
+        return _any_state
     if name not in INVARIANTS:
         raise ConformanceError(
             f"the promise {name!r} cannot be asked of an observed state; choose from "

@@ -335,7 +335,7 @@ def _request_cut(doing: Doing) -> Records:
             raise NotEnabledError("this step is saved already")
         if (open_save := places.save(incarnation)) != "none":
             raise NotEnabledError(f"the last save is not over, but at {open_save!r}")
-        if doing.at(Action.FLUSH_DEFERRED):
+        if incarnation.saver._last is not None and not incarnation.saver._last.done():
             raise NotEnabledError("the last save has failed and is still to clear what waited")
         if (place := places.train_pump(incarnation)) != "idle":
             raise NotEnabledError(f"the train pump is at {place!r}, not idle")
