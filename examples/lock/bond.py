@@ -108,6 +108,14 @@ def observe(stepper: LockStepper) -> State:
 
 # What is promised, of any state.
 
+PLACES = {"idle", "waiting", "granted", "inside", "leaving"}
+
+
+def type_ok(state: State, constants: Constants) -> bool:
+    people = constants["People"]
+    assert isinstance(people, frozenset)
+    return state["owner"] in people | {"nobody"} and PLACES.issuperset(state["at"].values())
+
 
 def exclusion(state: State, constants: Constants) -> bool:
     holders = {who for who, place in state["at"].items() if place in {"granted", "inside"}}
@@ -131,16 +139,32 @@ def nobody_queued(lock: FairLock) -> bool:
     return lock.owner is None and not lock.queue
 
 
+def nobody_waits(lock: FairLock) -> bool:
+    """In place of `_is_free`."""
+    return all(place.cancelled() for _, place in lock._waiters)
+
+
+_hand_over = FairLock._hand_over
+
+
+def to_a_stranger(lock: FairLock) -> None:
+    """In place of `_hand_over`."""
+    _hand_over(lock)
+    lock.owner = lock.owner or "stranger"
+
+
 LOCK = Bond(
     name="lock",
     alphabet=ALPHABET,
     manifest=SPEC / "manifest.toml",
     stepper=LockStepper,
     observe=observe,
-    promises={"Exclusion": exclusion, "NoLostWakeup": no_lost_wakeup},
+    promises={"TypeOK": type_ok, "Exclusion": exclusion, "NoLostWakeup": no_lost_wakeup},
     faults={
         "lost_wakeup": (Patch(FairLock, "_give_back", just_goes),),
         "queues_behind_cancelled": (Patch(FairLock, "_is_free", nobody_queued),),
+        "barges_in": (Patch(FairLock, "_is_free", nobody_waits),),
+        "left_to_a_stranger": (Patch(FairLock, "_hand_over", to_a_stranger),),
         "last_first": (Patch(FairLock, "_in_turn", lambda lock: list(lock._waiters)[::-1]),),
     },
     logs=LogSpec(

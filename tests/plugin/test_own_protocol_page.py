@@ -89,7 +89,7 @@ def test_what_is_shown_of_a_broken_lock_is_what_pytest_prints(
     project.break_the_lock()
     tests = "as_it_is and lost_wakeup or every_transition or real_runs"
     result = project.run("-k", tests)
-    result.assert_outcomes(failed=3, deselected=7)
+    result.assert_outcomes(failed=3, deselected=11)
     assert len(of("text")) == 4
     for shown in of("text"):
         assert f"\n{shown}" in text_of(result)

@@ -20,14 +20,20 @@ pytest_plugins = ["pytester"]
 @pytest.mark.tlc
 def test_the_whole_example_passes_outside_this_repository(project: OutsideProject) -> None:
     result = project.run()
-    result.assert_outcomes(passed=10)
+    result.assert_outcomes(passed=14)
     assert "cutlock: bond bond:LOCK, plane memory, seed 0" in text_of(result)
 
 
 def test_without_java_each_trace_is_two_tests(project: OutsideProject) -> None:
     result = project.run("-v", *WITHOUT_TLC)
-    result.assert_outcomes(passed=6, deselected=4)
-    for name in ("last_first", "lost_wakeup", "queues_behind_cancelled"):
+    result.assert_outcomes(passed=10, deselected=4)
+    for name in (
+        "barges_in",
+        "last_first",
+        "left_to_a_stranger",
+        "lost_wakeup",
+        "queues_behind_cancelled",
+    ):
         assert f"keeps_the_promise[{name}] PASSED" in text_of(result)
         assert f"breaks_in_the_same_step[{name}] PASSED" in text_of(result)
 
@@ -51,7 +57,7 @@ def test_collection_starts_no_java_and_imports_neither_ray_nor_torch(
     command = [sys.executable, "-m", "pytest", "-p", "cutlock.pytest_plugin", "--collect-only"]
     done = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 tests collected" in done.stdout
+    assert "6 tests collected" in done.stdout
     assert "loaded: []" in done.stdout
 
 
@@ -61,7 +67,7 @@ def test_collection_starts_no_java_and_imports_neither_ray_nor_torch(
 def test_a_lost_wakeup_is_told_with_the_steps_up_to_it(project: OutsideProject) -> None:
     project.break_the_lock()
     result = project.run(*WITHOUT_TLC, "-k", "as_it_is")
-    result.assert_outcomes(passed=2, failed=1, deselected=7)
+    result.assert_outcomes(passed=4, failed=1, deselected=9)
     result.stdout.fnmatch_lines(
         [
             "*test_the_lock_as_it_is_keeps_the_promise*lost_wakeup*",
@@ -98,14 +104,14 @@ def test_another_fault_in_the_lock_is_told_by_its_own_trace_alone(
 ) -> None:
     project.change("lock.py", old, new)
     result = project.run(*WITHOUT_TLC, "-k", "as_it_is")
-    result.assert_outcomes(passed=2, failed=1, deselected=7)
+    result.assert_outcomes(passed=4, failed=1, deselected=9)
     assert f"\n{told}\n" in text_of(result)
 
 
 def test_a_fault_that_is_none_is_told_with_the_first_variable(project: OutsideProject) -> None:
     project.change("bond.py", "def just_goes(lock: FairLock) -> None:\n", HANDS_ON)
     result = project.run(*WITHOUT_TLC, "-k", "same_step and lost_wakeup")
-    result.assert_outcomes(failed=1, deselected=9)
+    result.assert_outcomes(failed=1, deselected=13)
     result.stdout.fnmatch_lines(
         [
             "lost_wakeup: the code with the fault is in another state after step 6 of 6, "
@@ -129,7 +135,7 @@ def _not_used(lock: FairLock) -> None:
 def test_a_lock_that_breaks_is_shown_where_it_does(project: OutsideProject) -> None:
     project.change("lock.py", "        self._hand_over()\n        self._note", NO_OWNER)
     result = project.run(*WITHOUT_TLC, "-k", "as_it_is and lost_wakeup")
-    result.assert_outcomes(failed=1, deselected=9)
+    result.assert_outcomes(failed=1, deselected=13)
     result.stdout.fnmatch_lines(
         [
             "lock.py:*: ZeroDivisionError",
@@ -182,7 +188,7 @@ def test_an_unknown_plane_is_refused_before_anything_runs(
 
 def test_a_plane_that_the_protocol_has_not_is_told_by_each_test(project: OutsideProject) -> None:
     result = project.run("--cutlock-plane", "transfer_queue", *WITHOUT_TLC)
-    result.assert_outcomes(failed=6, deselected=4)
+    result.assert_outcomes(failed=10, deselected=4)
     assert "lock has no plane 'transfer_queue'; choose from memory" in text_of(result)
 
 
@@ -216,7 +222,7 @@ def test_a_malformed_trace_is_an_error_of_its_own_test(
     broken = project.path / "traces" / "lost_wakeup.itf.json"
     broken.write_bytes(content.encode("latin-1"))
     result = project.run(*WITHOUT_TLC)
-    result.assert_outcomes(passed=4, errors=2, deselected=4)
+    result.assert_outcomes(passed=8, errors=2, deselected=4)
     assert f"{broken}: " in text_of(result)
     assert problem in text_of(result)
     assert "--write`" in text_of(result)
@@ -227,7 +233,7 @@ def test_a_trace_of_another_spec_names_the_models_that_there_are(project: Outsid
     other = LOCK_FOLDER.parents[1] / "traces" / "counterexamples" / "barrier_leaks_a_count.itf.json"
     shutil.copy(other, project.path / "traces")
     result = project.run(*WITHOUT_TLC)
-    result.assert_outcomes(passed=6, failed=2, deselected=4)
+    result.assert_outcomes(passed=10, failed=2, deselected=4)
     assert "'barrier_leaks_a_count' is no model of lock" in text_of(result)
     assert "goes with its own bond" in text_of(result)
 
@@ -244,7 +250,7 @@ def test_a_trace_of_another_spec_names_the_models_that_there_are(project: Outsid
 )
 def test_a_bond_that_is_none_is_told(project: OutsideProject, bond: str, problem: str) -> None:
     result = project.run("--cutlock-bond", bond, *WITHOUT_TLC)
-    result.assert_outcomes(errors=6, deselected=4)
+    result.assert_outcomes(errors=10, deselected=4)
     assert problem in text_of(result)
 
 
@@ -270,7 +276,7 @@ def test_a_marker_that_fits_no_trace_names_those_that_there_are(project: Outside
     )
     result = project.run()
     result.assert_outcomes(errors=1)
-    assert "matches 'found_*'; there are: last_first, lost_wakeup" in text_of(result)
+    assert "matches 'found_*'; there are: barges_in, last_first, " in text_of(result)
 
 
 def test_a_project_that_does_not_use_it_notices_nothing(project: OutsideProject) -> None:

@@ -13,11 +13,11 @@ from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT, fault_of
 from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
 from cutlock.conformance.replay.counterexample import replay_example
 from cutlock.conformance.stepping.bounds import Bounds
-from cutlock.tlc.config import read_config
 from cutlock.tlc.itf import Counterexample, from_itf
-from cutlock.tlc.manifest import Mode, Model, load_manifest
+from cutlock.tlc.manifest import Mode, load_manifest
 from cutlock.tlc.mutants import counterexample_file
 from cutlock.tlc.outcome import Verdict
+from cutlock.tlc.unbroken import unbroken
 
 ROOT = Path(cutlock.__file__).parents[2]
 MANIFEST = load_manifest(ROOT / "model_check" / "manifest.toml")
@@ -163,24 +163,8 @@ def replayed(
     )
 
 
-def of_barrier(model: Model) -> bool:
-    """Whether a row is about the barrier alone, some of whose predicates have the same names."""
-    return "Barrier" in model.module
-
-
 def test_every_predicate_that_is_checked_falls_to_a_mutant() -> None:
-    checked = {
-        (of_barrier(model), name)
-        for model in MANIFEST.models
-        if model.mode in {Mode.SAFETY, Mode.LIVENESS}
-        for name in read_config(MANIFEST.root / MANIFEST.configs / model.config).promises
-    }
-    fallen = {
-        (of_barrier(model), model.property)
-        for model in MUTANTS.values()
-        if model.expected is not Verdict.SUCCESS
-    }
-    assert checked - fallen == set()
+    assert unbroken(MANIFEST) == ()
 
 
 def test_every_mutant_has_one_fault_or_a_reason_for_none() -> None:

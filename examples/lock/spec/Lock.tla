@@ -27,11 +27,14 @@ Free == owner = "nobody" /\ Waiting(queue) = <<>>
 \* Those who may be handed the lock, the next one first.
 InTurn(q) == Waiting(q)
 
+\* Whose it is when it is given up and nobody waits.
+Unowned == "nobody"
+
 \* Give the lock to the next who waits; `where` says where all stand without who gives it up.
 HandOver(where) ==
     LET turn == InTurn(queue)
     IN  IF turn = <<>>
-        THEN /\ owner' = "nobody"
+        THEN /\ owner' = Unowned
              /\ at' = where
              /\ UNCHANGED queue
         ELSE /\ owner' = Head(turn)

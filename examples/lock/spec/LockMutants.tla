@@ -9,6 +9,12 @@ JustGoes == FALSE
 \* Who comes queues behind those who were cancelled, too.
 NobodyQueued == owner = "nobody" /\ queue = <<>>
 
+\* Who comes takes it from who has it.
+NobodyWaits == Waiting(queue) = <<>>
+
+\* A lock that nobody waits for is left to somebody who does not exist.
+Stranger == "stranger"
+
 \* The last who came gets it first.
 LastFirst(q) ==
     LET waiting == Waiting(q)

@@ -200,7 +200,9 @@ def mutants(
             if traces is not None and not _keep(traces, checked, write):
                 stale.append(mutant.name)
 
-        report = check_mutants(toolchain, manifest, models, watching.model, done)
+        report = check_mutants(
+            toolchain, manifest, models, watching.model, done, chosen=bool(names)
+        )
     show_mutants(terminal, report)
     write_result(json_path, report)
     if stale:

@@ -151,6 +151,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         return read_config(self.root / self.configs / model.config)
 
+    def module_path(self, name: str) -> Path | None:
+        """The file of a module in the first folder that has it; None if none has."""
+        files = (self.root / folder / f"{name}.tla" for folder in self.modules)
+        return next((file for file in files if file.is_file()), None)
+
     def job(self, model: Model) -> Job:
         """How to run the model.
 
@@ -158,22 +163,22 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ConfigError: the module is in none of the folders.
         """
         folders = [self.root / folder for folder in self.modules]
-        homes = [folder for folder in folders if (folder / f"{model.module}.tla").is_file()]
-        if not homes:
+        module = self.module_path(model.module)
+        if module is None:
             raise ConfigError(
                 f"model {model.name}: no {model.module}.tla in {', '.join(map(str, folders))}; "
                 "mend its module, or the list of modules, in the manifest"
             )
         simulation = Simulation(model.walks, model.depth, model.seed)
         return Job(
-            module=homes[0] / f"{model.module}.tla",
+            module=module,
             config=self.root / self.configs / model.config,
             workers=model.workers,
             deadlock=model.deadlock,
             coverage=model.covers(),
             simulation=simulation if model.mode is Mode.SIMULATE else None,
             dump=model.mode is Mode.GRAPH,
-            libraries=tuple(folder for folder in folders if folder != homes[0]),
+            libraries=tuple(folder for folder in folders if folder != module.parent),
             heap=model.heap,
             tiny=model.distinct is not None and model.distinct < _TINY,
             limit_s=model.limit_s or model.time.limit_s,

@@ -12,6 +12,7 @@ from cutlock.tlc.itf import counterexample, to_itf
 from cutlock.tlc.manifest import Manifest, Model
 from cutlock.tlc.outcome import Verdict
 from cutlock.tlc.run import Toolchain
+from cutlock.tlc.unbroken import unbroken
 
 __all__ = ["Mutant", "MutantReport", "check_mutants", "counterexample_file", "example_of"]
 
@@ -41,6 +42,8 @@ class MutantReport(msgspec.Struct, frozen=True, kw_only=True):
     harmless: int
     """Survived, as expected."""
     mutants: tuple[Mutant, ...]
+    unbroken: tuple[str, ...]
+    """Predicates that rows check and no mutant breaks; not looked for if mutants were named."""
     exit_code: int
     """See `worst_exit`."""
 
@@ -51,8 +54,13 @@ def check_mutants(
     models: Sequence[Model],
     watch: Watch | None = None,
     on_mutant: Callable[[Mutant, Checked], None] | None = None,
+    *,
+    chosen: bool = True,
 ) -> MutantReport:
     """Run mutants one after another.
+
+    Args:
+        chosen: they were named; if not, predicates that no mutant breaks are looked for, too.
 
     Raises:
         ConfigError: files of a mutant are not there.
@@ -74,6 +82,7 @@ def check_mutants(
         killed=sum(mutant.ok for mutant in to_kill),
         harmless=sum(mutant.ok for mutant in spared),
         mutants=tuple(mutants),
+        unbroken=() if chosen else unbroken(manifest),
         exit_code=worst_exit(results),
     )
 

@@ -65,6 +65,11 @@ def show_mutants(terminal: Terminal, report: MutantReport) -> None:
         f"{report.killed} of {report.total} mutants killed by the named promise; "
         f"{report.harmless} of {len(report.mutants) - report.total} harmless ones survived.",
     )
+    if report.unbroken:
+        terminal.show(
+            f"Broken by no mutant, so nobody has seen that they can fail: "
+            f"{', '.join(report.unbroken)}; add a mutant for each to the manifest."
+        )
 
 
 def _fallen(mutant: Mutant) -> str:
