@@ -74,7 +74,7 @@ def test_a_counterexample_says_which_promise_breaks_where_and_what_contradicts(p
 def test_what_contradicts_is_marked_in_the_picture(path: Path) -> None:
     (chapter,) = story(path).chapters
     marked = [t.name for t in (*chapter.prompts, *chapter.counters) if t.breach]
-    speechless = {"Complete", "NoRefusal", "deadlock"}
+    speechless = {"Complete", "NoRefusal", "RestoreEnds", "deadlock"}
     assert marked or read(path).property in speechless
 
 
@@ -153,6 +153,22 @@ def test_a_behaviour_that_never_ends_says_which_steps_repeat() -> None:
     told = story(TRACES / "counterexamples" / "barrier_cuts_overtake.itf.json")
     assert told.loop == 6
     assert told.title == "Steps 7 to 12 repeat for ever, and w1, w2 wait without an end"
+
+
+def test_a_behaviour_that_stands_still_repeats_nothing() -> None:
+    path = TRACES / "counterexamples" / "narrow_flush_in_a_save.itf.json"
+    assert read(path).loop == 24
+    told = story(path)
+    assert told.loop is None
+    assert told.title == (
+        "After step 24 nothing can go on: the clears of 1a wait without an end, and no save is open"
+    )
+    assert told.lead.startswith("A way into a broken promise")
+
+
+def test_a_restart_that_refuses_says_what_the_bundle_lacks() -> None:
+    told = story(TRACES / "counterexamples" / "never_resumed.itf.json")
+    assert told.title.endswith("the bundle can be found and lacks: manifest")
 
 
 def test_a_trace_of_the_barrier_shows_who_waits_and_who_is_inside() -> None:

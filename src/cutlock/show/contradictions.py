@@ -328,9 +328,10 @@ def stuck(state: State) -> Iterator[Found]:
         )
     if admitted:
         held = len(state["index"]) + sum(task != "none" for task in state["task"].values())
+        taken = f"for a place; {_count(held, 'place')} {'is' if held == 1 else 'are'} taken"
         yield Found(
-            f"{listed(admitted)} {_are(admitted)} admitted and {_wait(admitted)} for a place; "
-            f"{_count(held, 'place')} {'is' if held == 1 else 'are'} taken",
+            f"{listed(admitted)} {_are(admitted)} admitted and {_wait(admitted)} "
+            f"{taken if held else 'to be launched'}",
             (*admitted,),
         )
     if state["sv"] == "requested":
@@ -392,8 +393,11 @@ def no_idle_place(state: State) -> Iterator[Found]:
     )
 
 
-def never(state: State) -> Iterator[Found]:
-    yield from waiting(state) if "led" not in state else stuck(state)
+def deferred_waits(state: State) -> Iterator[Found]:
+    names = names_of(state["deferred"])
+    save = "no save is open" if state["sv"] == "none" else "a save is open"
+    yield Found(f"the clears of {listed(names)} wait without an end, and {save}", (*names,))
+    yield from stuck(state)
 
 
 FINDERS: Mapping[str, Callable[[State], Iterator[Found]]] = {
@@ -417,16 +421,16 @@ FINDERS: Mapping[str, Callable[[State], Iterator[Found]]] = {
     "RestoresOneSave": one_save,
     "CutExcludes": cut_excludes,
     "GateBound": gate_bound,
-    "CutIsTaken": never,
-    "SlotEnters": never,
-    "DeferredEnds": never,
-    "AdmittedEnds": never,
-    "RestoreEnds": never,
+    "CutIsTaken": stuck,
+    "SlotEnters": stuck,
+    "DeferredEnds": deferred_waits,
+    "AdmittedEnds": stuck,
+    "RestoreEnds": no_refusal,
     "Exclusion": exclusion,
     "Balance": balance,
     "EachQueuedOnce": each_queued_once,
     "NoIdlePlace": no_idle_place,
-    "RunEnds": never,
+    "RunEnds": stuck,
     "deadlock": stuck,
 }
 """By the name that the promise has in the specification."""

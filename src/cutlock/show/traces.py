@@ -47,7 +47,7 @@ def story_of_trace(example: Counterexample, source: str, why: str = "") -> Story
         notes=(),
         breaches=() if breach is None else (breach,),
         chapters=(chapter("", told, rows, resting=many),),
-        loop=example.loop,
+        loop=None if _stands_still(example) else example.loop,
     )
 
 
@@ -56,19 +56,25 @@ def _title(example: Counterexample, breach: Breach | None) -> str:
     if breach is None:
         return f"A walk of {last} steps through the protocol"
     what = breach.contradictions[0] if breach.contradictions else breach.meaning.rstrip(".")
-    if breach.check == "deadlock":
+    if _stands_still(example):
         return f"After step {last} nothing can go on: {what}"
     if example.loop is not None:
         return f"Steps {example.loop + 1} to {last} repeat for ever, and {what}"
     return f"After step {last}, {what}"
 
 
+def _stands_still(example: Counterexample) -> bool:
+    """Whether it ends in a state that nothing leaves; TLC gives that as a loop of its own."""
+    return example.property == "deadlock" or example.loop == len(example.steps) - 1
+
+
 def _lead(example: Counterexample, why: str, *, walk: bool) -> str:
     if walk:
         return "A walk on which code and specification once differed; today they agree on it."
     broken = f" What is broken in it: {why.rstrip('.')}." if why else ""
+    way = "A shortest way" if example.loop is None else "A way"
     return (
-        f"A shortest way into a broken promise, found by TLC in the model {example.model}, which "
+        f"{way} into a broken promise, found by TLC in the model {example.model}, which "
         f"lacks one protection that cutlock has.{broken}"
     )
 
