@@ -107,11 +107,14 @@ class TestTraceCutShort:
             replay_barrier_example(short, config_of(mutant))
 
     def test_fb_93_the_last_state_of_every_kept_counterexample_breaks_its_promise(self) -> None:
-        """A deadlock cannot be seen in a state; those are replayed with their faults."""
+        """What stands still or goes round is seen in no state; those are replayed with their
+        faults."""
         looked_at = 0
         for path in sorted((ROOT / "traces" / "counterexamples").glob("*.itf.json")):
             example = from_itf(path.read_bytes())
             if example.model.startswith(("barrier_", "narrow_")) or example.property == DEADLOCK:
+                continue
+            if example.loop is not None:
                 continue
             if example.model == "story_cursor_early":
                 continue  # its promise is about two states
