@@ -113,7 +113,18 @@ class TestAdmit:
         with pytest.raises(InvariantError, match=r"admission 0 has 2 records .*\['ADMITTED'\]"):
             admit(ledger, 0, index=1)
         assert [r.dispatch_index for r in ledger.admitted()] == [0, 0]
-        assert ledger.in_flight_weights == {0: 2}
+        assert (ledger.in_flight_weights, ledger.stamps) == ({0: 2}, {0: 2})
+
+    def test_a_stamp_goes_with_the_last_record_that_bears_it(
+        self, ledger: Ledger, barrier: Barrier
+    ) -> None:
+        reserve(ledger, 1, 2)
+        admit(ledger, 0, index=4)
+        with entered(barrier.mutation("discard")) as slot:
+            ledger.discard(slot, "p1@0")
+            assert ledger.stamps == {4: 1}
+            ledger.discard(slot, "p2@0")
+        assert ledger.stamps == {}
 
     def test_an_unknown_admission_is_refused(self, ledger: Ledger) -> None:
         with pytest.raises(InvariantError, match="admission 7 has 0 records"):
@@ -372,6 +383,8 @@ def test_the_ledger_is_what_a_recount_of_its_history_says(
         ledger = model.perform(ledger, step, choice, weight)
         counted = Counter(r.start_weight for r in model.records if r.phase is Phase.ADMITTED)
         assert dict(ledger.in_flight_weights) == dict(counted)
+        stamped = Counter(r.stamp for r in model.records if r.stamp is not None)
+        assert dict(ledger.stamps) == dict(stamped)
         assert sorted(records(ledger), key=str) == sorted(model.records, key=str)
         order = [(r.dispatch_index, r.admission_id) for r in ledger.admitted()]
         assert order == sorted(order)
