@@ -151,8 +151,8 @@ def test_a_prompt_that_is_trained_twice_is_followed_over_the_restart() -> None:
 
 def test_a_behaviour_that_never_ends_says_which_steps_repeat() -> None:
     told = story(TRACES / "counterexamples" / "barrier_cuts_overtake.itf.json")
-    assert told.loop == 6
-    assert told.title == "Steps 7 to 12 repeat for ever, and w1, w2 wait without an end"
+    assert told.loop == 4
+    assert told.title == "Steps 5 to 12 repeat for ever, and s2, w1 wait without an end"
 
 
 def test_a_behaviour_that_stands_still_repeats_nothing() -> None:

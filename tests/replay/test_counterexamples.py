@@ -133,8 +133,8 @@ BARRIER = {
     "barrier_does_not_drain": (KEPT, 2, 2),
     "barrier_door_stays_shut": (KEPT, 4, 4),
     "barrier_leaks_a_count": (KEPT, 4, 4),
-    "barrier_door_lets_slots_in": (REFUSED, 7, 4),
-    "barrier_cuts_overtake": (REFUSED, 12, 7),
+    "barrier_door_lets_slots_in": (REFUSED, 7, 3),
+    "barrier_cuts_overtake": (REFUSED, 8, 6),
     "barrier_keeps_the_cancelled": (KEPT, 3, 3),
     "barrier_counts_anyone": (KEPT, 2, 2),
 }
