@@ -79,6 +79,10 @@ class CutTiming:
         )
 
 
+def _unheard(kind: str, seconds: float) -> None:
+    """Nobody is told of waits."""
+
+
 class BarrierStatistics:
     """What a barrier has measured since it was made."""
 
@@ -86,7 +90,7 @@ class BarrierStatistics:
         self._kinds: dict[str, KindStatistics] = {}
         self.cuts: list[CutTiming] = []
         """One per cut that was entered, in order."""
-        self.on_wait: Callable[[str, float], object] = lambda kind, seconds: None
+        self.on_wait: Callable[[str, float], object] = _unheard
         """Told of each slot that has waited and entered: its kind, and how long. Must not raise."""
 
     @property
