@@ -76,6 +76,7 @@ def test_the_manifest_lists_every_other_file_with_size_and_digest(tmp_path: Path
         path.relative_to(writer.path).as_posix(): digest_file(REAL, path) for path in paths
     }
     assert (manifest.step, manifest.run_id, manifest.cut_id) == (7, "run", CUT.cut_id)
+    assert writer.size == sum(path.stat().st_size for path in paths)
 
 
 def test_sequences_rise_whatever_the_step(tmp_path: Path) -> None:
