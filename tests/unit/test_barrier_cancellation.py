@@ -492,6 +492,21 @@ class TestEffects:
             await task
         await is_free(barrier)
 
+    @pytest.mark.parametrize("side", SIDES)
+    async def test_a_body_that_was_cancelled_ends_by_its_own_cancellation(
+        self, barrier: Barrier, side: str
+    ) -> None:
+        def fail() -> None:
+            raise asyncio.CancelledError("body")
+
+        task, effect = await self._leaving(ask(barrier, side), fail)
+        task.cancel("exit")
+        await settle()
+        effect.end()
+        with pytest.raises(asyncio.CancelledError, match="body"):
+            await task
+        await is_free(barrier)
+
     async def _leaving(
         self, section: Slot | Cut, end_of_body: Callable[[], None]
     ) -> tuple[asyncio.Task[None], Effect]:
