@@ -428,6 +428,8 @@ class TestStatistics:
     async def test_a_kind_counts_entries_and_the_time_that_it_waited(self) -> None:
         clock = VirtualClock()
         barrier = Barrier(clock)
+        told: list[tuple[str, float]] = []
+        barrier.statistics.on_wait = lambda kind, seconds: told.append((kind, seconds))
         cut, first = await holding(barrier, "cut", "commit")
         clock.advance(2)
         second = Holder(barrier.mutation("commit"))
@@ -444,6 +446,7 @@ class TestStatistics:
         assert (evict.entered, evict.waited) == (1, 0)
         assert (evict.waited_sum, evict.waited_max) == (0.0, 0.0)
         assert repr(commit) == "entered=3 waited=2 sum=8.000000s max=5.000000s"
+        assert told == [("commit", 5.0), ("commit", 3.0)]
 
     async def test_who_has_queued_is_counted_whether_it_has_entered_or_not(
         self, barrier: Barrier
