@@ -111,7 +111,7 @@ class TestWaiting:
         cut, waiting = await holding(barrier, "cut", side)
         waiting.task.cancel()
         await cancelled(waiting)
-        assert "dead" in repr(waiting.section)
+        assert repr(waiting.section).startswith("<dead ")
         await cut.left()
 
     @pytest.mark.parametrize("side", SIDES)

@@ -78,9 +78,10 @@ class TestSparePool:
     ) -> None:
         with entered(barrier.mutation("pool")) as slot:
             pool.fill(slot, [prompt(1)])
+            pool.fill(slot, [prompt(3)])
             with pytest.raises(InvariantError, match=r"'p[14]@0' is already a spare"):
                 pool.fill(slot, [prompt(number) for number in batch])
-        assert spares(pool) == [1]
+        assert spares(pool) == [1, 3]
 
     def test_a_restored_pool_keeps_the_order(self, pool: SparePool, barrier: Barrier) -> None:
         with entered(barrier.mutation("restore")) as slot:
