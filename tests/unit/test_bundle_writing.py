@@ -52,6 +52,7 @@ def test_the_parts_are_written_under_a_temporary_name(tmp_path: Path) -> None:
     writer = filled(tmp_path)
     assert writer.path == tmp_path / "tmp_step_7"
     assert writer.reclaimed == ()
+    assert writer.size == 0
     assert not (tmp_path / "step_7").exists()
 
 

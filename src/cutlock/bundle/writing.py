@@ -86,7 +86,7 @@ class BundleWriter:
         """Where the parts are written until the bundle is published."""
         self.final = root / directory_name(Place.PUBLISHED, step)
         """Where the bundle is when it is published."""
-        self.size: int
+        self.size = 0
         """Bytes of all files but the manifest, when it is sealed."""
         self.reclaimed: tuple[Path, ...]
         """What was in the way: a dead save's directory (removed), a broken bundle (renamed)."""
