@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 import ray.exceptions
 
+from cutlock.controller import setup
 from cutlock.controller.config import RunConfig
 from cutlock.controller.setup import SingleController
 
@@ -29,7 +30,10 @@ class _Method:
 
 
 @pytest.mark.parametrize("asked", ["run", "status"])
-async def test_who_gives_up_waiting_is_not_told_of_the_end_of_the_controller(asked: str) -> None:
+async def test_who_gives_up_waiting_is_not_told_of_the_end_of_the_controller(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup, "_STATUS_PERIOD_S", 0.0)
     reports: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reports.append(context))
@@ -37,7 +41,7 @@ async def test_who_gives_up_waiting_is_not_told_of_the_end_of_the_controller(ask
     arguments = cast(Any, SimpleNamespace(config=RunConfig(), root=Path("run")))
     controller = SingleController(cast(Any, actor), arguments, lambda stage, status: None)
     running = asyncio.create_task(controller.run())
-    await asyncio.wait_for(getattr(actor, asked).called.wait(), 10)
+    await getattr(actor, asked).called.wait()
     await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait({running})

@@ -40,6 +40,7 @@ from cutlock.workers.ray_workers import (
     RayGenerators,
     RayTrainer,
     SlowGenerator,
+    mark_retrieved,
     torch_trainer,
 )
 from cutlock.workers.torch_trainer import Learning
@@ -312,7 +313,7 @@ def _answer(call: ray.ObjectRef) -> asyncio.Future[Any]:
     Whoever gives up waiting has it killed, and is not told of its end again.
     """
     answer: asyncio.Future[Any] = asyncio.wrap_future(call.future())
-    answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    answer.add_done_callback(mark_retrieved)
     return answer
 
 

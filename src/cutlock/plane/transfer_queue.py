@@ -629,7 +629,7 @@ class TransferQueueBootstrap:
     async def stop(self) -> None:
         """See `BootstrapPlane.stop`."""
         self._unusable = "was stopped"
-        await self._bounded("stop", _in_thread(_stop))
+        await self._bounded("stop", _in_thread(lambda: _stop(self._limit_s)))
 
     def _require_usable(self, call: str) -> None:
         if self._unusable is not None:
@@ -782,10 +782,14 @@ def _end_notices(manager: Any) -> None:
         concurrent.futures.wait([ended], timeout=_NOTICES_S)
 
 
-def _stop() -> None:
-    """Stop the TransferQueue that this process has started, and wait until its name is free."""
+def _stop(limit_s: float) -> None:
+    """Stop the TransferQueue that this process has started, and wait until its name is free.
+
+    For no longer than whoever has asked waits for it: the thread would go on for ever.
+    """
     tq.close()
-    while _find_controller() is not None:
+    given_up = time.monotonic() + limit_s
+    while _find_controller() is not None and time.monotonic() < given_up:
         time.sleep(0.05)
 
 

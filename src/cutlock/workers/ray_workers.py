@@ -48,6 +48,7 @@ __all__ = [
     "RayWeights",
     "RayWorker",
     "SlowGenerator",
+    "mark_retrieved",
     "torch_trainer",
 ]
 
@@ -118,7 +119,7 @@ class RayWorker:
             limit_s, limit_name = self.work_limit_s, self.work_limit_name
         ref = getattr(self.actor, method).remote(*arguments, **named)
         answer = asyncio.ensure_future(ref)
-        answer.add_done_callback(_mark_retrieved)
+        answer.add_done_callback(mark_retrieved)
         try:
             await asyncio.wait({answer}, timeout=limit_s)
         except asyncio.CancelledError:
@@ -499,7 +500,7 @@ class RayGenerators:
         return usable
 
 
-def _mark_retrieved(answer: asyncio.Future[Any]) -> None:
+def mark_retrieved(answer: asyncio.Future[Any]) -> None:
     """Keep asyncio from reporting the error of an answer that nobody waits for any more."""
     if not answer.cancelled():
         answer.exception()

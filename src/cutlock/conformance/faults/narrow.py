@@ -197,6 +197,7 @@ def _flush_in_a_save() -> Switch:
 
     async def flush(opened: OpenSave) -> None:
         opened.state.plane.unpin()
+        # A failed save flushes while its error is handled, any other one outside.
         if sys.exception() is not None and opened.state.plane.deferred:
             await asyncio.Event().wait()
         await flushes(opened)

@@ -29,7 +29,7 @@ from cutlock.errors import ConformanceError, CutlockError, DivergenceError, Noti
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.itf import Counterexample, Step
 
-__all__ = ["further", "promised", "replay_example"]
+__all__ = ["FOR_EVER", "further", "promised", "replay_example"]
 
 Promise = Callable[[Bounds, State], bool]
 
@@ -151,16 +151,16 @@ def _calls(name: str, bounds: Bounds) -> Iterator[ActionCall]:
 
 # Promises.
 
-_FOR_EVER = frozenset({"CutIsTaken", "DeferredEnds", "AdmittedEnds", "RestoreEnds", "RunEnds"})
+FOR_EVER = frozenset({"CutIsTaken", "DeferredEnds", "AdmittedEnds", "RestoreEnds", "RunEnds"})
 """What a behaviour promises that never ends; it falls by going round, or by standing still."""
 
 
 def _asked(example: Counterexample) -> Promise:
-    if example.property not in _FOR_EVER:
-        return promised(example.property)
-    if example.loop is None:
+    if example.loop is not None:
+        return _any_state
+    if example.property in FOR_EVER:
         raise cut_short(example)
-    return _any_state
+    return promised(example.property)
 
 
 def promised(name: str) -> Promise:
