@@ -19,9 +19,9 @@ import cutlock.cli
 import cutlock.commands.demo
 from cutlock.audit import audit_run
 from cutlock.cli import COMMANDS
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.demo import DemoReport, Start
 from cutlock.report.terminal import Terminal
+from cutlock.run.directory import RunDirectory
 from cutlock.tlc import commands as tlc
 from cutlock.tlc.selftest import FOLDER
 from tests.replay.test_paths_command import Models, models  # noqa: F401

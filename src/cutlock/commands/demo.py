@@ -9,11 +9,11 @@ import click
 import msgspec
 
 from cutlock.commands.audit import show_audit
-from cutlock.controller.config import load_config
 from cutlock.demo import DEMO_CONFIG, DEMO_KILLS, DemoReport, run_demo
 from cutlock.report.command import ToolCommand, json_option, quiet_option, write_result
 from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal, table
+from cutlock.run.config import load_config
 from cutlock.samplers import SAMPLER_NAMES
 
 __all__ = ["Demo", "demo"]

@@ -9,7 +9,6 @@ import click
 import msgspec
 
 from cutlock.conformance.validation.logs import Refusal, Validated, read_run, validate
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.report.command import (
     NamedPath,
     ToolCommand,
@@ -21,6 +20,7 @@ from cutlock.report.command import (
 )
 from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal, key_values, listing
+from cutlock.run.directory import RunDirectory
 from cutlock.shipped import shipped
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import find_toolchain
