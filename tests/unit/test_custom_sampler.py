@@ -168,7 +168,7 @@ class Desk:
 
     @property
     def slots_entered(self) -> int:
-        return self.barrier.statistics.slots["admission"].entered
+        return self.barrier.statistics().slots["admission"].entered
 
 
 @pytest.fixture(autouse=True)

@@ -143,7 +143,7 @@ class TestAdmission:
         await asyncio.wait({waiting})
         assert waiting.cancelled()
         assert tested.cursor == 0
-        assert not version._waiters
+        assert not version._raised.waiters
 
     @pytest.mark.parametrize("window", [0, 1, 2])
     def test_windowed_has_no_gate(self, window: int) -> None:

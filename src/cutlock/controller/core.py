@@ -140,7 +140,7 @@ class Controller:
         settings = self._state.config.metrics
         if settings.port is None:
             return await self._run()
-        exporter = Exporter(self.look, self._state.barrier.statistics)
+        exporter = Exporter(self.look, self._state.barrier)
         async with serving(settings.host, settings.port, exporter) as self._metrics_url:
             with announced(self._root, "cutlock", self._metrics_url):
                 return await self._run()
@@ -206,7 +206,7 @@ class Controller:
             saves=tuple(self._saver.timings),
             slots={
                 kind: _slots(statistics)
-                for kind, statistics in self._state.barrier.statistics.slots.items()
+                for kind, statistics in self._state.barrier.statistics().slots.items()
             },
             dropped=self._state.dropped,
             failed_saves=tuple(self._saver.failed),

@@ -28,6 +28,7 @@ from cutlock.plane.base import Fields
 from cutlock.records import LedgerRecord, Occurrence
 from cutlock.run.dispatch import Dispatcher
 from cutlock.run.state import RunState
+from cutlock.waiting import cancelled_by_nobody
 from cutlock.workers.base import Generator, Prompt
 
 __all__ = ["RolloutPump"]
@@ -191,7 +192,6 @@ def _cancelled_within(error: asyncio.CancelledError) -> WorkerError:
 
     A task that ends so looks like an aborted one: its group would be owed for ever.
     """
-    task = asyncio.current_task()
-    if task is None or task.cancelling():
+    if not cancelled_by_nobody():
         raise error
     return WorkerError("the generator or the store cancelled its own call; look into its log")

@@ -34,6 +34,7 @@ from cutlock.run.capture import Capture
 from cutlock.run.open_save import OpenSave, RunIdentity, SaveTiming, package_versions
 from cutlock.run.save_clock import SaveClock
 from cutlock.run.state import RunState
+from cutlock.waiting import cancelled_by_nobody
 from cutlock.workers.base import Checkpointable
 
 __all__ = ["FailedSave", "RunIdentity", "SaveTiming", "Saver", "package_versions"]
@@ -281,7 +282,6 @@ def _failure(error: Exception | asyncio.CancelledError) -> Exception:
     """
     if isinstance(error, Exception):
         return error
-    task = asyncio.current_task()
-    if task is None or task.cancelling():
+    if not cancelled_by_nobody():
         raise error
     return SaveError("the trainer or the store cancelled its own call; look into its log")

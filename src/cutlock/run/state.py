@@ -17,31 +17,10 @@ from cutlock.run.config import RunConfig
 from cutlock.samplers import AnySampler, TrainerVersion, build_sampler
 from cutlock.spare_pool import Shortfall, SparePool
 from cutlock.stops import NO_STOPS, StopPoints
+from cutlock.waiting import Signal
 from cutlock.workers.base import PromptSet
 
-__all__ = ["Permits", "RunState", "Signal", "build_state"]
-
-
-class Signal:
-    """Wakes everybody who waits for something to change."""
-
-    def __init__(self) -> None:
-        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order of arrival
-
-    def notify(self) -> None:
-        """Wake all present waiters."""
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def wait(self) -> None:
-        """Return after the next `notify`."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = None
-        try:
-            await waiter
-        finally:
-            self._waiters.pop(waiter, None)
+__all__ = ["Permits", "RunState", "build_state"]
 
 
 class Permits:

@@ -27,6 +27,7 @@ from cutlock.samplers.base import (
     TrainerVersion,
     TransactionalAdmissionSampler,
 )
+from cutlock.waiting import until_done
 
 __all__ = ["AdmitOnlySampler", "admit_split", "admit_whole", "load_class"]
 
@@ -157,11 +158,7 @@ async def _admit_unless_cut(
         cancelled = error
     for task in tasks:
         task.cancel()
-    while running := [task for task in tasks if not task.done()]:
-        try:
-            await asyncio.wait(running)
-        except asyncio.CancelledError as error:
-            cancelled = error
+    cancelled = await until_done(*tasks) or cancelled
     if not admit.cancelled():
         if cancelled is not None and (failed := admit.exception()) is not None:
             raise cancelled from failed
