@@ -135,29 +135,29 @@ class _Section:
         For work in a thread or in another process: if the caller is cancelled, once or
         repeatedly, the cancellation is delivered after the effect has ended.
         """
-        self._require_live()
-        future = asyncio.ensure_future(effect)
-        cancelled = await self.until_done(future)
+        future = self._begun(effect)
+        cancelled = await until_done(future)
         if cancelled is not None:
             raise cancelled from None if future.cancelled() else future.exception()
         return future.result()
 
     async def until_done(self, effect: asyncio.Future[Any]) -> asyncio.CancelledError | None:
         """As `run`, for who has to look at `effect` itself; see `waiting.until_done`."""
-        self._require_live()
-        if self._effects is None:
-            self._effects = []
-        self._effects.append(effect)
-        return await until_done(effect)
+        return await until_done(self._begun(effect))
 
-    def _require_live(self) -> None:
+    def _begun(self, effect: Awaitable[T]) -> asyncio.Future[T]:
         if self._state != "live":
             raise DeadSectionError(f"{self!r} runs no more effects; enter a new one")
+        future = asyncio.ensure_future(effect)
+        if self._effects is None:
+            self._effects = []
+        self._effects.append(future)
+        return future
 
     async def _end_effects(self) -> asyncio.CancelledError | None:
         cancelled = None
         while running := [effect for effect in self._effects or () if not effect.done()]:
-            cancelled = await until_done(*running) or cancelled
+            cancelled = await until_done(running[0]) or cancelled
         self._effects = None  # results may be large, and contexts hold on to dead sections
         return cancelled
 

@@ -11,28 +11,27 @@ from typing import Any
 __all__ = ["Signal", "cancelled_by_nobody", "mark_retrieved", "until_any_done", "until_done"]
 
 
-async def until_done(*futures: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Wait until all futures are done, however often the caller is cancelled.
+async def until_done(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until the future is done, however often the caller is cancelled.
 
     Returns:
         The last cancellation that came meanwhile, for the caller to raise; None without one.
     """
-    return await _until(asyncio.ALL_COMPLETED, futures)
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.wait((future,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
 
 
 async def until_any_done(*futures: asyncio.Future[Any]) -> asyncio.CancelledError | None:
     """Wait until one of the futures is done; else as `until_done`."""
-    return await _until(asyncio.FIRST_COMPLETED, futures)
-
-
-async def _until(
-    return_when: str, futures: tuple[asyncio.Future[Any], ...]
-) -> asyncio.CancelledError | None:
-    enough = any if return_when == asyncio.FIRST_COMPLETED else all
     cancelled = None
-    while not enough(future.done() for future in futures):
+    while not any(future.done() for future in futures):
         try:
-            await asyncio.wait(futures, return_when=return_when)
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError as error:
             cancelled = error
     return cancelled

@@ -197,8 +197,8 @@ def test_pickles_are_opened_in_one_place_of_the_package() -> None:
     # The error that torch raises, and what a unit writes its rows with: neither opens any.
     others = {
         "policy_files: pickle.UnpicklingError",
-        "aside: pickle.Pickler",
-        "aside: pickle.PickleBuffer",
+        "concurrent_snapshot: pickle.Pickler",
+        "concurrent_snapshot: pickle.PickleBuffer",
     }
     assert used == {"transfer_queue: pickle.load", *others}
 

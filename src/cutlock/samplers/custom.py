@@ -158,7 +158,8 @@ async def _admit_unless_cut(
         cancelled = error
     for task in tasks:
         task.cancel()
-    cancelled = await until_done(*tasks) or cancelled
+    for task in tasks:
+        cancelled = await until_done(task) or cancelled
     if not admit.cancelled():
         if cancelled is not None and (failed := admit.exception()) is not None:
             raise cancelled from failed
