@@ -42,7 +42,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "run/directory",
         "commands/run",
         "demo",
-        "samplers/__init__",
         "samplers/config",
         "samplers/custom",
         "workers/task",

@@ -25,7 +25,7 @@ from cutlock.samplers import (
     parse_sampler,
 )
 from cutlock.samplers.base import GatedSampler
-from cutlock.samplers.windowed import WindowedSampler
+from cutlock.samplers.builtin import WindowedSampler
 from cutlock.spare_pool import Shortfall
 from tests.support.bundles import finished, prompt
 from tests.support.loop import at_once, entered, settle, turns

@@ -29,7 +29,7 @@ from cutlock.errors import BundleCorruptError, MisuseError, PlaneError
 from cutlock.events import read_log
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane
 from cutlock.run.directory import RunDirectory
-from cutlock.samplers.in_order import InOrderSampler
+from cutlock.samplers.builtin import InOrderSampler
 from cutlock.workers.base import OPTIMIZER_FILE, WEIGHTS_FILE, PolicyShape
 from cutlock.workers.policy_files import read_state, write_state
 from cutlock.workers.torch_trainer import TorchTrainer

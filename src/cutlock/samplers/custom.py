@@ -29,7 +29,7 @@ from cutlock.samplers.base import (
 )
 from cutlock.waiting import until_done
 
-__all__ = ["AdmitOnlySampler", "admit_split", "admit_whole", "load_class"]
+__all__ = ["AdmitOnlySampler", "AnySampler", "admit_split", "admit_whole", "load_class"]
 
 T = TypeVar("T")
 
@@ -48,6 +48,9 @@ class AdmitOnlySampler(Sampler, Protocol):
     async def admit(self, version: TrainerVersion) -> Admission:
         """Wait at the gate, raise the cursor, and stamp one batch."""
         ...
+
+
+AnySampler = TransactionalAdmissionSampler | AdmitOnlySampler
 
 
 def load_class(path: str) -> type[Any]:

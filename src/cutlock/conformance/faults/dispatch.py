@@ -15,7 +15,7 @@ from cutlock.run import restore
 from cutlock.run.config import parse_config
 from cutlock.run.dispatch import Dispatcher
 from cutlock.samplers.base import Admission, GatedSampler, GroupView
-from cutlock.samplers.weight_fifo import WeightFifoSampler
+from cutlock.samplers.builtin import WeightFifoSampler
 from cutlock.spare_pool import Shortfall
 
 __all__ = ["DISPATCH_FAULTS", "RAISES_NO_CURSOR"]
