@@ -22,7 +22,7 @@ from cutlock.errors import BundleCorruptError
 from cutlock.events import EventLog
 from cutlock.plane.memory import MemoryBootstrap
 from cutlock.run.restore import verify_for_resume
-from cutlock.workers.policy_files import read_state
+from cutlock.workers.torch_trainer import read_state
 from tests.support.corruption import (
     CONTENT,
     EXTRA,

@@ -44,7 +44,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "demo",
         "samplers/config",
         "samplers/custom",
-        "workers/task",
+        "workers/prompts",
         "plane/loopback",
     ),
     "While a run goes on": ("controller", "run", "watchdog", "workers"),

@@ -20,8 +20,8 @@ from cutlock.run.metrics import Metrics, TrainedStep
 from cutlock.run.save import Saver
 from cutlock.run.state import RunState
 from cutlock.run.steps import Steps
-from cutlock.workers.advantages import group_relative_advantages
 from cutlock.workers.base import Generator, Trainer
+from cutlock.workers.training import group_relative_advantages
 
 __all__ = ["TrainPump"]
 

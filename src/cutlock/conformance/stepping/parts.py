@@ -18,7 +18,7 @@ from cutlock.errors import NotEnabledError, WorkerError
 from cutlock.events import EventLog, Record
 from cutlock.plane.base import DataPlane, DelegatingPlane, Fields
 from cutlock.workers.base import POLICY_FILES, TRAINER_FILE, Prompt, Rollouts, StepReport
-from cutlock.workers.chain import FIRST_CHAIN, extend_chain
+from cutlock.workers.training import FIRST_CHAIN, extend_chain
 
 __all__ = [
     "CURRENT_GROUP",
