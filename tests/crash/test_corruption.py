@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.bundle.artifacts import DATA_PLANE, MANIFEST, POLICY, SIDECARS, STAMP, TRAINING_INFO
+from cutlock.bundle.layout import DATA_PLANE, MANIFEST, POLICY, SIDECARS, STAMP, TRAINING_INFO
 from cutlock.controller.assembly import build_prompts
 from cutlock.errors import BundleCorruptError
 from cutlock.events import EventLog

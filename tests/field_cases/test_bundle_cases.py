@@ -16,8 +16,8 @@ import torch
 
 import cutlock.cli
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import DATA_PLANE, LOADER, MANIFEST, POLICY, STAMP
 from cutlock.bundle.files import RealFileSystem
+from cutlock.bundle.layout import DATA_PLANE, LOADER, MANIFEST, POLICY, STAMP
 from cutlock.bundle.publication import DebrisKind, latest, prune, scan
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter

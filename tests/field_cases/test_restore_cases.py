@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier
-from cutlock.bundle.artifacts import DATA_PLANE, LOADER, MANIFEST, POLICY, SIDECARS, TRAINING_INFO
+from cutlock.bundle.layout import DATA_PLANE, LOADER, MANIFEST, POLICY, SIDECARS, TRAINING_INFO
 from cutlock.bundle.publication import latest
 from cutlock.controller.assembly import build_prompts
 from cutlock.errors import (

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import LEDGER, MANIFEST, POLICY, SIDECARS, STAMP, TRAINING_INFO
+from cutlock.bundle.layout import LEDGER, MANIFEST, POLICY, SIDECARS, STAMP, TRAINING_INFO
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.core import Controller
 from cutlock.errors import (

@@ -22,9 +22,9 @@ import cutlock.bundle.contents
 import cutlock.plane.memory
 import cutlock.workers.torch_trainer
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import MANIFEST
 from cutlock.bundle.contents import decode_cut
 from cutlock.bundle.files import REAL, walk
+from cutlock.bundle.layout import MANIFEST
 from cutlock.bundle.verification import verify
 from cutlock.events import EventLog
 from cutlock.plane.memory import MemoryStore

@@ -22,8 +22,8 @@ from safetensors.torch import load_file
 import cutlock
 import cutlock.samplers
 from cutlock.alphabet import ARGUMENTS, Action
-from cutlock.bundle.artifacts import MANIFEST, POLICY, TRAINING_INFO
 from cutlock.bundle.contents import decode_cut
+from cutlock.bundle.layout import MANIFEST, POLICY, TRAINING_INFO
 from cutlock.bundle.verification import verify
 from cutlock.errors import BundleCorruptError, MisuseError, PlaneError
 from cutlock.events import read_log

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 
 from cutlock.buffer import index_digest
-from cutlock.bundle.artifacts import (
+from cutlock.bundle.consistency import problems
+from cutlock.bundle.layout import (
     DATA_PLANE,
     INDEX,
     LEDGER,
@@ -25,7 +26,6 @@ from cutlock.bundle.artifacts import (
     TRAINING_INFO,
     is_part,
 )
-from cutlock.bundle.consistency import problems
 from cutlock.bundle.strict import corrupt, decode_json, decode_msgpack
 from cutlock.bundle.verification import VerifiedBundle
 from cutlock.errors import SaveError

@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.contents import TrainingInfo, decode_cut, read_training_info
+from cutlock.bundle.layout import DATA_PLANE, POLICY
 from cutlock.bundle.publication import scan
 from cutlock.bundle.verification import VerifiedBundle, verify
 from cutlock.errors import (

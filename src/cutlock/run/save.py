@@ -18,8 +18,8 @@ from typing import Self
 import msgspec
 
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.files import Mark
+from cutlock.bundle.layout import DATA_PLANE, POLICY
 from cutlock.bundle.publication import prune
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import (
