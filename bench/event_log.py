@@ -149,7 +149,7 @@ async def _build(
         ),
     )
     if not log:
-        controller._train._metrics = NoMetrics()
+        controller.engine._metrics = NoMetrics()
     return controller, events
 
 

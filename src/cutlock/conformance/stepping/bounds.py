@@ -107,7 +107,7 @@ class Bounds:
                     "keep": 1,
                     "failures_in_a_row": _FAR,
                 },
-                "failures": {"attempts": _FAR, "drop_budget": _FAR},
+                "failures": {"attempts": _FAR, "drop_budget": _FAR, "pause_s": 0},
                 "plane": {"kind": "memory", "units": len(self.units)},
                 "task": {
                     "prompts": self.per_epoch * self.size,
