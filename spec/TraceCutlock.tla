@@ -1,15 +1,17 @@
-------------------------------- MODULE Accept -------------------------------
+---------------------------- MODULE TraceCutlock ----------------------------
 (***************************************************************************)
 (* Logs of real runs against `Cutlock`: each event of a log is one step of *)
 (* the protocol, and what the event says of itself has to be what the      *)
-(* model has.  Times, attempts and admission ids are not modelled.         *)
+(* model has.  Times, attempts and admission ids are not modelled.  The    *)
+(* configuration puts `TraceName` in place of the protocol's `Name`.       *)
 (***************************************************************************)
 EXTENDS Invariants
 
 CONSTANTS
     LastBatch,      \* prompts of the last batch of an epoch
     GroupSize,      \* rows of a group
-    Budgets         \* steps after which the run was told to end
+    Budgets,        \* steps after which the run was told to end
+    Failures        \* as many as the log tells of, or more
 
 VARIABLES
     shelf,          \* bundles that a later start resumes from although they are not the newest
@@ -18,23 +20,25 @@ VARIABLES
     cut,            \* how the start makes its cuts, "narrow" or "full"
     over            \* the start has ended
 
-\* For the configuration to put in place of `Prompts`.
-RealPrompts == {p \in (1..Batches) \X Member : p[1] % PerEpoch # 0 \/ p[2] <= LastBatch}
+\* The last batch of an epoch may be short.
+TracePrompts == {p \in (1..Batches) \X Member : p[1] % PerEpoch # 0 \/ p[2] <= LastBatch}
 
-\* For the configuration to put in place of `FirstFinished`: the latest start weight goes first.
+\* As in MCCutlock.
+TraceSteps == 0..(Batches * Size + Failures + 1)
+
+\* In place of `FirstFinished` where the latest start weight goes first.
 FirstFreshest(C, n) ==
     LET place == [p \in C |-> CHOOSE i \in 1..Len(order) : order[i] = p]
         Sooner(p) == {q \in C : wt[q] > wt[p] \/ (wt[q] = wt[p] /\ place[q] < place[p])}
     IN  {p \in C : Cardinality(Sooner(p)) < n}
 
-\* For the configuration to put in place of `PutIsTorn`: a log tells of a put when it has returned,
-\* and not of its parts.
-WholePut == FALSE
+\* A log tells of a put when it has returned, and not of its parts.
+TracePutIsTorn == FALSE
 
-\* For the configuration to put in place of `NarrowCut`: as the start says of itself.
-NarrowNow == cut = "narrow"
+\* As the start says of itself.
+TraceNarrowCut == cut = "narrow"
 
-AcceptInit ==
+TraceInit ==
     Init /\ shelf = {} /\ undone = {} /\ unseen = {} /\ cut = "full" /\ over = FALSE
 
 \* Position within the epoch, in batches.
@@ -92,7 +96,7 @@ Training(e) ==
        /\ up = "running" /\ tp = "sync" /\ Sampler = "windowed"
        /\ Stale # {} /\ Stale \subseteq unseen
        /\ tp' = "idle"
-       /\ UNCHANGED <<up, rollout, buffer, version, short, computed, save, ghosts>>
+       /\ UNCHANGED <<up, rollout, buffer, progress, save, history>>
 
 \* The step that the open save is of: under the narrow cut the version may have moved since.
 SavedStep == IF cap.ledger.set THEN cap.ledger.v.weights.version ELSE version
@@ -128,7 +132,7 @@ Saving(e) ==
        /\ e.step = version
        /\ up = "running" /\ tp = "idle" /\ sv = "none" /\ saved < version
        /\ saved' = MaxOf(saved, NoBundle)
-       /\ UNCHANGED <<up, rollout, buffer, train, sv, door, cap, disk, ghosts>>
+       /\ UNCHANGED <<up, rollout, buffer, train, sv, door, cap, disk, history>>
     \* An old bundle could not be removed.
     \/ e.name = "FailSave" /\ e.step = saved /\ PruneBundles
 
@@ -168,7 +172,7 @@ Starting(e) ==
        /\ up = "down"
        /\ disk' = [disk EXCEPT !.led = With(@, disk.index, "ADMITTED"), !.index = {},
                               !.order = <<>>, !.keys = {}, !.rows = {}, !.derived = {}]
-       /\ UNCHANGED <<up, rollout, buffer, train, sv, door, cap, saved, ghosts>>
+       /\ UNCHANGED <<up, rollout, buffer, train, sv, door, cap, saved, history>>
 
 \* The groups of an event are some that the data set serves.
 Served(e) ==
