@@ -78,7 +78,7 @@ Mixed ==
 \* Somebody else puts rows into the plane of a resumed run.
 Used == TRUE
 NotAsked == TRUE
-StrangerPuts ==
+ForeignPut ==
     /\ up = "running"
     /\ crashes > 0
     /\ rows' = rows \cup ({<<0, CHOOSE m \in Member : TRUE>>} \X Units)
