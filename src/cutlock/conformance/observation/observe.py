@@ -5,7 +5,7 @@ from the store, what it keeps of the disk from files; only how far tasks have co
 from where they stand. Values are those of `cutlock.tlc.values`, to be compared with a state
 of TLC.
 
-Source: variables of `spec/Cutlock.tla`; design, section 13.
+Source: variables of `spec/State.tla`; design, section 13.
 """
 
 from __future__ import annotations

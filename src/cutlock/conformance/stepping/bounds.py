@@ -31,7 +31,7 @@ _LENGTH = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Constants of the spec, with its names in snake case; see `spec/Cutlock.tla`.
+    """Constants of `spec/State.tla` and `spec/MCCutlock.tla`, with their names in snake case.
 
     A run serves whole epochs. If `batches` ends within one, the code has more to serve where
     the spec is at its end, and what follows from the end cannot be done.
