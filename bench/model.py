@@ -1,8 +1,8 @@
 """Model checking, replay and log validation: how fast, and what more workers bring.
 
-The alternative is what would be taken without: one worker of TLC, one process that replays,
-the in-process plane instead of TransferQueue, and `cutlock audit`, which reads the same logs
-and bundles without the model.
+Each figure has a simpler alternative: one worker of TLC, one process that replays, the in-process
+plane instead of TransferQueue, and `cutlock audit`, which reads the same logs and bundles without
+the model.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def states(
         samples,
         "2",
         "1",
-        what=f"distinct states of {SAFETY} a second, the start of Java included, 2 workers",
+        what=f"distinct states per second of {SAFETY} with 2 workers, including the start of Java",
         beside="1 worker",
         unit="1/s",
     )
@@ -97,7 +97,7 @@ def edges(
         samples,
         "all",
         "one",
-        what=f"edges of {GRAPH} done and compared a second, {processes} processes",
+        what=f"edges of {GRAPH} executed and compared per second, {processes} processes",
         beside="1 process",
         unit="1/s",
     )
@@ -119,7 +119,7 @@ def edges(
         samples,
         "real",
         "memory",
-        what="the same on a real TransferQueue, which is started again with every start of a run",
+        what="the same on a real TransferQueue, which starts again with every start of a run",
         beside="the same walks on the in-process plane",
         unit="1/s",
     )
@@ -163,8 +163,8 @@ def events(session: Session, toolchain: Toolchain, turns: int) -> Iterator[Measu
         samples,
         "model",
         "audit",
-        what=f"events a second that TLC accepts as a behaviour of the model, of {count}",
+        what=f"events per second that TLC accepts as a behaviour of the model, of {count} events",
         beside="`cutlock audit` of the same run: every prompt accounted for, no model",
         unit="1/s",
-        note="two seconds of it are the start of Java, whatever the length of the log",
+        note="two seconds of this are the start of Java, independent of the length of the log",
     )
