@@ -36,7 +36,7 @@ from cutlock.run.directory import RunDirectory
 from cutlock.run.restore import load_plane
 from cutlock.run.save import RunIdentity
 from cutlock.workers.base import Generator, Trainer
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 from cutlock.workers.torch_generator import LocalGenerator, TorchGenerator
 from cutlock.workers.torch_trainer import LocalTrainer, TorchTrainer
 

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from cutlock.workers.base import RowReader as RowReader
     from cutlock.workers.base import StepReport as StepReport
     from cutlock.workers.base import Trainer as Trainer
-    from cutlock.workers.chain import TrainedHistory as TrainedHistory
     from cutlock.workers.prompts import PromptList as PromptList
+    from cutlock.workers.training import TrainedHistory as TrainedHistory
 
 _HOMES = {
     "Attempt": "run.rollouts",
@@ -85,7 +85,7 @@ _HOMES = {
     "SparePool": "spare_pool",
     "Status": "run.status",
     "StepReport": "workers.base",
-    "TrainedHistory": "workers.chain",
+    "TrainedHistory": "workers.training",
     "Trainer": "workers.base",
     "TrainerVersion": "samplers.base",
     "audit_run": "audit",

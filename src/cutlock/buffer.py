@@ -13,7 +13,6 @@ Source: spec variables `index`, `rows`, `claimed`; design, sections 4 and 7.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -257,11 +256,7 @@ class ReplayBuffer:
         except asyncio.CancelledError as again:
             cancelled = again
         clear = asyncio.ensure_future(self._plane.clear(keys))
-        with contextlib.suppress(Exception):  # read from `clear` below
-            try:
-                await slot.run(clear)
-            except asyncio.CancelledError as again:
-                cancelled = again
+        cancelled = await slot.until_done(clear) or cancelled
         second = clear.exception()
         if second is not None:
             raise BaseExceptionGroup(

@@ -17,7 +17,7 @@ from cutlock.alphabet import Action
 from cutlock.barrier import Barrier, Cut, Slot
 from cutlock.buffer import ReplayBuffer
 from cutlock.bundle import contents, verification
-from cutlock.bundle.artifacts import DATA_PLANE, LOADER
+from cutlock.bundle.layout import DATA_PLANE, LOADER
 from cutlock.conformance.faults.sections import Unguarded, without_slots
 from cutlock.errors import (
     BundleCorruptError,

@@ -153,7 +153,7 @@ class Books:
         state, store = self._state, self._store
         barrier, buffer = state.barrier, state.buffer
         assert (barrier.slots, barrier.cut_open, barrier.waiting) == (0, False, ())
-        assert not barrier._cut_watchers
+        assert not barrier._cut_queued.waiters
         wrong = {group: places for group, places in self.owners().items() if len(places) != 1}
         assert not wrong, f"not exactly one owner: {wrong}"
         owning = (*buffer.ready(), *buffer.claimed.values())

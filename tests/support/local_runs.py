@@ -46,7 +46,7 @@ from cutlock.run.restore import ResumePlan, load_plane, verify_for_resume
 from cutlock.run.save import RunIdentity
 from cutlock.stops import NO_STOPS, StopPoints
 from cutlock.workers.base import POLICY_FILES, TRAINER_FILE, Prompt, Rollouts, StepReport
-from cutlock.workers.chain import FIRST_CHAIN, extend_chain
+from cutlock.workers.training import FIRST_CHAIN, extend_chain
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from cutlock.errors import (
 from cutlock.events import read_log
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore, PlaneStep
 from cutlock.run.directory import RunDirectory
-from cutlock.samplers.ready_first import ReadyFirstSampler
+from cutlock.samplers.builtin import ReadyFirstSampler
 from tests.support.acceptance import assert_accepted
 from tests.support.own_loop import (
     PROMPTS,

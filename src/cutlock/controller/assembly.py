@@ -9,7 +9,7 @@ from cutlock.run.config import RunConfig
 from cutlock.run.restore import PlaneReady
 from cutlock.run.start import StartParts, begin
 from cutlock.workers.base import Generator, Trainer
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 
 __all__ = ["Parts", "assemble", "build_prompts"]
 

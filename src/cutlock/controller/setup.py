@@ -35,12 +35,12 @@ from cutlock.run.endpoint import announced
 from cutlock.run.restore import PlaneReady, ResumePlan, load_plane
 from cutlock.run.status import RunReport, Status
 from cutlock.stops import NO_STOPS, StopPoints
+from cutlock.waiting import mark_retrieved
 from cutlock.workers.base import Generator, PromptSet, RowReader, Trainer
 from cutlock.workers.ray_workers import (
     RayGenerators,
     RayTrainer,
     SlowGenerator,
-    mark_retrieved,
     torch_trainer,
 )
 from cutlock.workers.torch_trainer import Learning

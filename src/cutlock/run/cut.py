@@ -11,7 +11,7 @@ from typing import Any
 from cutlock.alphabet import Action
 from cutlock.barrier import Cut
 from cutlock.errors import InvariantError, InventoryError
-from cutlock.plane.base import DataPlane
+from cutlock.plane.base import DataPlane, take_inventory
 from cutlock.records import IndexEntry
 from cutlock.run.capture import Capture, LedgerRead
 from cutlock.run.state import Facts, RunState, SavePhase
@@ -60,14 +60,13 @@ async def require_inventory(
     Raises:
         InventoryError: it does not.
     """
-    listed = set(await plane.list_keys())
     indexed = {key for entry in index for key in entry.row_keys}
-    missing = indexed - listed
-    strangers = listed - indexed if alone else set()
-    if missing or strangers:
+    found = await take_inventory(plane, indexed)
+    unowned = found.unowned if alone else []
+    if found.missing or unowned:
         raise InventoryError(
-            f"the plane holds {len(listed)} rows and the index {len(indexed)}: not in the "
-            f"index {sorted(strangers)[:4]}, not in the plane {sorted(missing)[:4]}; nothing "
+            f"the plane holds {len(found.listed)} rows and the index {len(indexed)}: not in the "
+            f"index {unowned[:4]}, not in the plane {found.missing[:4]}; nothing "
             "was saved, resume from the last bundle"
         )
 

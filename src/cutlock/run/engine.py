@@ -191,7 +191,7 @@ class Run(Steps):
         if settings.port is None:
             yield
             return
-        exporter = Exporter(self.look, self._state.barrier.statistics)
+        exporter = Exporter(self.look, self._state.barrier)
         async with serving(settings.host, settings.port, exporter) as self._metrics_url:
             with announced(self._root, "cutlock", self._metrics_url):
                 yield
@@ -265,7 +265,7 @@ class Run(Steps):
             ended=self.ending,
             steps=tuple(self.history),
             saves=self.saves,
-            slots=slot_reports(self._state.barrier.statistics),
+            slots=slot_reports(self._state.barrier.statistics()),
             dropped=self._state.dropped,
             failed_saves=self.failed_saves,
         )

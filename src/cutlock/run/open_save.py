@@ -20,7 +20,6 @@ import msgspec
 
 from cutlock.alphabet import Action
 from cutlock.barrier import Cut
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY, TRAINING_INFO
 from cutlock.bundle.consistency import require_consistent
 from cutlock.bundle.contents import (
     TrainingInfo,
@@ -28,6 +27,7 @@ from cutlock.bundle.contents import (
     encode_training_info,
     plane_stamp,
 )
+from cutlock.bundle.layout import DATA_PLANE, POLICY, TRAINING_INFO
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import SaveError
 from cutlock.plane.base import PlaneStamp

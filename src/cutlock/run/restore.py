@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.contents import TrainingInfo, decode_cut, read_training_info
+from cutlock.bundle.layout import DATA_PLANE, POLICY
 from cutlock.bundle.publication import scan
 from cutlock.bundle.verification import VerifiedBundle, verify
 from cutlock.errors import (
@@ -33,7 +33,13 @@ from cutlock.errors import (
     RestoreError,
     RowsMissingError,
 )
-from cutlock.plane.base import READABLE_VERSIONS, BootstrapPlane, DataPlane, PlaneInfo
+from cutlock.plane.base import (
+    READABLE_VERSIONS,
+    BootstrapPlane,
+    DataPlane,
+    PlaneInfo,
+    take_inventory,
+)
 from cutlock.plane.pinning import PinningPlane
 from cutlock.records import Phase, Snapshot
 from cutlock.run.capture import given_back
@@ -313,16 +319,16 @@ async def connect_plane(
     require_stage(ready, PlaneReady, "connect_plane")
     plane = PinningPlane(await connect(), DERIVED_FIELDS)
     indexed = set() if ready.plan is None else ready.plan.row_keys
-    listed = set(await plane.list_keys())
-    if missing := indexed - listed:
+    found = await take_inventory(plane, indexed)
+    if found.missing:
         raise InventoryError(
-            f"{len(missing)} of {len(indexed)} rows of the index are not in the restored "
-            f"plane, e.g. {sorted(missing)[:4]}; resume with --without-rows"
+            f"{len(found.missing)} of {len(indexed)} rows of the index are not in the restored "
+            f"plane, e.g. {found.missing[:4]}; resume with --without-rows"
         )
-    if strangers := sorted(listed - indexed):
+    if found.unowned:
         raise InventoryError(
-            f"the plane holds {len(strangers)} rows that the index does not own, e.g. "
-            f"{strangers[:4]}; somebody uses it: give the run a store of its own, and resume"
+            f"the plane holds {len(found.unowned)} rows that the index does not own, e.g. "
+            f"{found.unowned[:4]}; somebody uses it: give the run a store of its own, and resume"
         )
     if indexed:
         # All fields of a row come in one put, so that the smallest one tells of all.

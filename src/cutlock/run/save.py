@@ -18,8 +18,8 @@ from typing import Self
 import msgspec
 
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.files import Mark
+from cutlock.bundle.layout import DATA_PLANE, POLICY
 from cutlock.bundle.publication import prune
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import (
@@ -34,6 +34,7 @@ from cutlock.run.capture import Capture
 from cutlock.run.open_save import OpenSave, RunIdentity, SaveTiming, package_versions
 from cutlock.run.save_clock import SaveClock
 from cutlock.run.state import Facts, RunState, SavePhase
+from cutlock.waiting import cancelled_by_nobody
 from cutlock.workers.base import Checkpointable
 
 __all__ = ["FailedSave", "RunIdentity", "SaveTiming", "Saver", "package_versions"]
@@ -290,7 +291,6 @@ def _failure(error: Exception | asyncio.CancelledError) -> Exception:
     """
     if isinstance(error, Exception):
         return error
-    task = asyncio.current_task()
-    if task is None or task.cancelling():
+    if not cancelled_by_nobody():
         raise error
     return SaveError("the trainer or the store cancelled its own call; look into its log")

@@ -19,6 +19,7 @@ from cutlock.run.config import RunConfig
 from cutlock.samplers import AnySampler, TrainerVersion, build_sampler
 from cutlock.spare_pool import Shortfall, SparePool
 from cutlock.stops import NO_STOPS, StopPoints
+from cutlock.waiting import Signal
 from cutlock.workers.base import PromptSet
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "Phases",
     "RunState",
     "SavePhase",
-    "Signal",
     "StartPhase",
     "TrainPhase",
     "build_state",
@@ -95,28 +95,6 @@ class Phases:
         """The training loop waits for the save no longer, if it did."""
         if self.train is TrainPhase.SAVING:
             self.train = TrainPhase.IDLE
-
-
-class Signal:
-    """Wakes everybody who waits for something to change."""
-
-    def __init__(self) -> None:
-        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order of arrival
-
-    def notify(self) -> None:
-        """Wake all present waiters."""
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def wait(self) -> None:
-        """Return after the next `notify`."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = None
-        try:
-            await waiter
-        finally:
-            self._waiters.pop(waiter, None)
 
 
 class Permits:

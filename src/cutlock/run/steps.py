@@ -16,8 +16,8 @@ from cutlock.run.metrics import Metrics, TrainedStep
 from cutlock.run.rollouts import Rollouts
 from cutlock.run.save import Saver
 from cutlock.run.state import Facts, RunState, StartPhase, TrainPhase
-from cutlock.workers.advantages import group_relative_advantages
 from cutlock.workers.base import StepReport
+from cutlock.workers.training import group_relative_advantages
 
 __all__ = ["Steps", "Sync"]
 

@@ -14,7 +14,7 @@ from cutlock.run import restore
 from cutlock.run.config import parse_config
 from cutlock.run.rollouts import PromptGroup, Rollouts
 from cutlock.samplers.base import Admission, GatedSampler, GroupView
-from cutlock.samplers.weight_fifo import WeightFifoSampler
+from cutlock.samplers.builtin import WeightFifoSampler
 from cutlock.spare_pool import Shortfall
 
 __all__ = ["DISPATCH_FAULTS", "RAISES_NO_CURSOR"]

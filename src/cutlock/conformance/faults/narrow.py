@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier, Cut, Slot
-from cutlock.bundle.artifacts import DATA_PLANE
+from cutlock.bundle.layout import DATA_PLANE
 from cutlock.conformance.faults.dispatch import RAISES_NO_CURSOR
 from cutlock.conformance.faults.sections import UNDRAINED
 from cutlock.conformance.faults.switch import (

@@ -20,7 +20,7 @@ from cutlock.loader import epoch_order
 from cutlock.run.config import RunConfig, parse_config
 from cutlock.tlc.config import read_config
 from cutlock.tlc.values import ModelValue, Value, to_tla
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 
 __all__ = ["Bounds"]
 

@@ -19,8 +19,8 @@ import msgspec
 
 from cutlock.alphabet import ARGUMENTS, Action
 from cutlock.audit.history import COMPLETE, Event, History, read_history
-from cutlock.bundle.artifacts import TRAINING_INFO
 from cutlock.bundle.contents import TrainingInfo
+from cutlock.bundle.layout import TRAINING_INFO
 from cutlock.bundle.publication import scan
 from cutlock.errors import ConformanceError
 from cutlock.loader import epoch_order
