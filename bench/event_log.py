@@ -25,13 +25,13 @@ import torch
 from bench.doubles import IdleGenerator, IdleTrainer, NoEvents, NoMetrics
 from bench.harness import Goal, Measurement, Samples, Session, compare, interleave
 from bench.scratch import scratch
+from cutlock.cli.demo_runs import DEMO_CONFIG
 from cutlock.controller.assembly import Parts, assemble, build_prompts
 from cutlock.controller.config import RunConfig, load_config
 from cutlock.controller.core import Controller
 from cutlock.controller.restore import load_plane
 from cutlock.controller.run_directory import RunDirectory
 from cutlock.controller.save import RunIdentity
-from cutlock.demo import DEMO_CONFIG
 from cutlock.events import EventLog
 from cutlock.plane.base import DataPlane
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane

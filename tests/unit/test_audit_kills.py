@@ -15,9 +15,9 @@ import torch
 from cutlock.alphabet import Action
 from cutlock.audit import Audit
 from cutlock.bundle.publication import latest
+from cutlock.cli.kill_plan import NEVER_ANNOUNCED
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.config import RunConfig, parse_config
-from cutlock.controller.kill_plan import NEVER_ANNOUNCED
 from cutlock.controller.local import build_local
 from cutlock.controller.restore import verify_for_resume
 from cutlock.controller.run_directory import RunDirectory

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from cutlock.audit import Audit, audit_run
+from cutlock.cli.command import ToolCommand, json_option, write_result
+from cutlock.cli.exits import ExitCode
 from cutlock.controller.run_directory import RunDirectory
-from cutlock.report.command import ToolCommand, json_option, write_result
-from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal, key_values
 
 __all__ = ["audit", "show_audit"]

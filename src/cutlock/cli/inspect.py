@@ -12,11 +12,11 @@ from cutlock.bundle.contents import TrainingInfo
 from cutlock.bundle.manifest import Manifest
 from cutlock.bundle.names import parse_name
 from cutlock.bundle.publication import Scan, scan
+from cutlock.cli.command import ToolCommand, json_option, write_result
+from cutlock.cli.exits import ExitCode
 from cutlock.controller.restore import read_bundle
 from cutlock.errors import BundleNotFoundError
 from cutlock.records import Snapshot
-from cutlock.report.command import ToolCommand, json_option, write_result
-from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal, key_values, table
 
 __all__ = ["Inspection", "inspect", "names_of"]
