@@ -34,8 +34,8 @@ from cutlock.bundle.artifacts import DATA_PLANE, POLICY, SIDECARS, TRAINING_INFO
 from cutlock.bundle.files import REAL, digest_file, digest_files, walk
 from cutlock.bundle.writing import BundleWriter
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.config import CheckpointConfig
-from cutlock.controller.restore import load_plane, verify_for_resume
+from cutlock.run.config import CheckpointConfig
+from cutlock.run.restore import load_plane, verify_for_resume
 
 BARE = Goal(1.15)
 SAVE_NOTE = (

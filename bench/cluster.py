@@ -20,14 +20,14 @@ import transfer_queue as tq  # after the adapter, which sets how it is imported
 from bench.scratch import scratch
 from cutlock.barrier import Barrier
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.config import CheckpointConfig, RunConfig, parse_config
-from cutlock.controller.save import RunIdentity, Saver, SaveTiming
-from cutlock.controller.state import build_state
 from cutlock.events import MemoryLog
 from cutlock.plane.base import DataPlane, Fields, SnapshotMode
 from cutlock.plane.pinning import PinningPlane
 from cutlock.plane.transfer_queue import TransferQueueBootstrap, TransferQueuePlane
 from cutlock.records import LedgerRecord
+from cutlock.run.config import CheckpointConfig, RunConfig, parse_config
+from cutlock.run.save import RunIdentity, Saver, SaveTiming
+from cutlock.run.state import build_state
 from cutlock.samplers import TransactionalAdmissionSampler
 from cutlock.workers.base import DERIVED_FIELDS, Trainer
 from cutlock.workers.torch_trainer import LocalTrainer, TorchTrainer

@@ -44,10 +44,10 @@ import torch
 from bench.cluster import GROUP_SIZE, MEGABYTE, Cluster, Filled, cluster
 from bench.doubles import IdleTrainer
 from bench.harness import Goal, Measurement, Session, compare, interleave
-from cutlock.controller.config import CheckpointConfig
-from cutlock.controller.save import SaveTiming
 from cutlock.plane.base import DataPlane, PlaneStamp, SnapshotMode
 from cutlock.records import LedgerRecord
+from cutlock.run.config import CheckpointConfig
+from cutlock.run.save import SaveTiming
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from cutlock.alphabet import Action
-from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.plane.base import Fields, PlaneInfo, PlaneStamp
+from cutlock.run.metrics import Metrics, TrainedStep
 from cutlock.workers.base import POLICY_FILES, Prompt, Rollouts, StepReport
 
 __all__ = ["IdleGenerator", "IdleTrainer", "NoEvents", "NoMetrics", "NoPlane"]

@@ -27,14 +27,14 @@ from bench.harness import Goal, Measurement, Samples, Session, compare, interlea
 from bench.scratch import scratch
 from cutlock.cli.demo_runs import DEMO_CONFIG
 from cutlock.controller.assembly import Parts, assemble, build_prompts
-from cutlock.controller.config import RunConfig, load_config
 from cutlock.controller.core import Controller
-from cutlock.controller.restore import load_plane
-from cutlock.controller.run_directory import RunDirectory
-from cutlock.controller.save import RunIdentity
 from cutlock.events import EventLog
 from cutlock.plane.base import DataPlane
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane
+from cutlock.run.config import RunConfig, load_config
+from cutlock.run.directory import RunDirectory
+from cutlock.run.restore import load_plane
+from cutlock.run.save import RunIdentity
 from cutlock.workers.base import Generator, Trainer
 from cutlock.workers.task import ReverseTask
 from cutlock.workers.torch_generator import LocalGenerator, TorchGenerator

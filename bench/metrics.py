@@ -23,8 +23,8 @@ import torch
 from bench.event_log import _torch_workers, demo, one_run
 from bench.harness import Goal, Measurement, Session, compare, interleave
 from bench.scratch import scratch
-from cutlock.controller.config import MetricsConfig
-from cutlock.controller.endpoint import targets_file
+from cutlock.run.config import MetricsConfig
+from cutlock.run.endpoint import targets_file
 
 _SCRAPER = """
 import json, sys, time, urllib.request

@@ -23,8 +23,8 @@ from cutlock.conformance.paths.replay import Replayers
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.validation.logs import read_run, validate
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import ToolError
+from cutlock.run.directory import RunDirectory
 from cutlock.tlc.check import check_model
 from cutlock.tlc.graph import Graph
 from cutlock.tlc.manifest import Manifest, Mode, TimeClass, load_manifest

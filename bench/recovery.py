@@ -13,8 +13,8 @@ from functools import partial
 
 from bench.cluster import Cluster, Filled, cluster
 from bench.harness import Measurement, Session, compare, interleave
-from cutlock.controller.config import CheckpointConfig
-from cutlock.controller.save import SaveTiming
+from cutlock.run.config import CheckpointConfig
+from cutlock.run.save import SaveTiming
 
 TIMES = {
     "drain": "wait for slots that were open before the window",

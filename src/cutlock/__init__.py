@@ -19,13 +19,8 @@ if TYPE_CHECKING:
     from cutlock.barrier import Cut as Cut
     from cutlock.barrier import Slot as Slot
     from cutlock.buffer import ReplayBuffer as ReplayBuffer
-    from cutlock.controller.config import RunConfig as RunConfig
-    from cutlock.controller.config import load_config as load_config
-    from cutlock.controller.config import parse_config as parse_config
     from cutlock.controller.core import RunReport as RunReport
     from cutlock.controller.core import Status as Status
-    from cutlock.controller.run import Run as Run
-    from cutlock.controller.run import open_run as open_run
     from cutlock.controller.single import setup_single_controller as setup_single_controller
     from cutlock.errors import CutlockError as CutlockError
     from cutlock.ledger import Ledger as Ledger
@@ -36,6 +31,11 @@ if TYPE_CHECKING:
     from cutlock.plane.base import PlaneStamp as PlaneStamp
     from cutlock.records import IndexEntry as IndexEntry
     from cutlock.records import LedgerRecord as LedgerRecord
+    from cutlock.run.config import RunConfig as RunConfig
+    from cutlock.run.config import load_config as load_config
+    from cutlock.run.config import parse_config as parse_config
+    from cutlock.run.engine import Run as Run
+    from cutlock.run.engine import open_run as open_run
     from cutlock.samplers.base import GatedSampler as GatedSampler
     from cutlock.samplers.base import GroupView as GroupView
     from cutlock.samplers.base import TrainerVersion as TrainerVersion
@@ -74,8 +74,8 @@ _HOMES = {
     "ReplayBuffer": "buffer",
     "Rollouts": "workers.base",
     "RowReader": "workers.base",
-    "Run": "controller.run",
-    "RunConfig": "controller.config",
+    "Run": "run.engine",
+    "RunConfig": "run.config",
     "RunReport": "controller.core",
     "Slot": "barrier",
     "SparePool": "spare_pool",
@@ -85,9 +85,9 @@ _HOMES = {
     "Trainer": "workers.base",
     "TrainerVersion": "samplers.base",
     "audit_run": "audit",
-    "load_config": "controller.config",
-    "open_run": "controller.run",
-    "parse_config": "controller.config",
+    "load_config": "run.config",
+    "open_run": "run.engine",
+    "parse_config": "run.config",
     "setup_single_controller": "controller.single",
 }
 """Public name to the module that defines it."""

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-import cutlock.controller.restore
+import cutlock.run.restore
 from cutlock.bundle.artifacts import (
     DATA_PLANE,
     LEDGER,
@@ -33,9 +33,9 @@ from cutlock.bundle.files import CHUNK, RealFileSystem
 from cutlock.bundle.manifest import LONGEST, Manifest, encode_manifest
 from cutlock.bundle.verification import VerifiedBundle, verify
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.restore import verify_for_resume
 from cutlock.errors import BundleCorruptError
 from cutlock.plane.base import read_stamp, write_stamp
+from cutlock.run.restore import verify_for_resume
 from tests.support.bundles import reseal
 from tests.support.corruption import SOURCES, WAY_OUT, Saved, look_at, take_over
 from tests.support.tally import tally
@@ -412,7 +412,7 @@ def _changed_after_verification(
             change()
         return found
 
-    monkeypatch.setattr(cutlock.controller.restore, "verify", verified)
+    monkeypatch.setattr(cutlock.run.restore, "verify", verified)
 
 
 LATE: dict[str, Callable[[Path], object]] = {

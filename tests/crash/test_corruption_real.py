@@ -14,8 +14,8 @@ import pytest
 from cutlock.bundle.artifacts import DATA_PLANE, STAMP
 from cutlock.bundle.files import REAL, walk
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.restore import verify_for_resume
 from cutlock.errors import BundleCorruptError, PlaneError
+from cutlock.run.restore import verify_for_resume
 from tests.support.bundles import reseal, reseal_all
 from tests.support.corruption import (
     CONTENT,

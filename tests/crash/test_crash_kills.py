@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cutlock.bundle.verification import verify
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleNotFoundError
+from cutlock.run.directory import RunDirectory
 from tests.support.crash_runs import (
     RUN,
     SITUATIONS,

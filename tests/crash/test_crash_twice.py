@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleNotFoundError
+from cutlock.run.directory import RunDirectory
 from tests.support.crash_runs import (
     RUN,
     SITUATIONS,

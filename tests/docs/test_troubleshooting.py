@@ -22,10 +22,10 @@ import pytest
 
 from cutlock.bundle.artifacts import LEDGER
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.config import load_config
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import MisuseError
 from cutlock.plane.loopback import keep_ray_on_loopback
+from cutlock.run.config import load_config
+from cutlock.run.directory import RunDirectory
 from tests.support.commands import cutlock_
 from tests.support.corruption import flip
 from tests.support.docs import ROOT, Page

@@ -12,7 +12,7 @@ import pytest
 import cutlock
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier
-from cutlock.controller.state import Permits, Signal
+from cutlock.run.state import Permits, Signal
 from cutlock.samplers.base import TrainerVersion
 from tests.support.checks import groups_of, trained
 from tests.support.loop import Holder, ask, holding, is_free, settle, turns

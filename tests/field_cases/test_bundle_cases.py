@@ -22,10 +22,10 @@ from cutlock.bundle.publication import DebrisKind, latest, prune, scan
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter
 from cutlock.controller.local import build_local
-from cutlock.controller.restore import verify_for_resume
-from cutlock.controller.save import FailedSave
 from cutlock.errors import BundleNotFoundError, ConfigError, PlaneError, SaveError, WorkerError
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore
+from cutlock.run.restore import verify_for_resume
+from cutlock.run.save import FailedSave
 from cutlock.workers.base import POLICY_FILES, WEIGHTS_FILE
 from cutlock.workers.torch_trainer import LocalTrainer
 from tests.support.bundles import fill, sample_cut, sample_info, save

@@ -14,11 +14,11 @@ from cutlock import cli
 from cutlock.alphabet import Action
 from cutlock.bundle.publication import latest
 from cutlock.cli import run as commands
-from cutlock.controller.config import RunConfig
 from cutlock.errors import (
     DropBudgetError,
     StallError,
 )
+from cutlock.run.config import RunConfig
 from tests.support.checks import lost_on_purpose, trained_per_step
 from tests.support.local_runs import Run, in_one_thread, tiny_config
 from tests.support.loop import WakingClock

@@ -21,7 +21,6 @@ from cutlock.bundle.publication import latest, scan
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import (
     BundleCorruptError,
     BundleExistsError,
@@ -29,6 +28,7 @@ from cutlock.errors import (
     PlaneError,
     SaveError,
 )
+from cutlock.run.directory import RunDirectory
 from cutlock.workers.base import TRAINER_FILE, WEIGHTS_FILE
 from tests.support.bundles import fill, sample_cut, sample_info, save
 from tests.support.checks import trained

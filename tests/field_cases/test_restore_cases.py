@@ -17,8 +17,6 @@ from cutlock.barrier import Barrier
 from cutlock.bundle.artifacts import DATA_PLANE, LOADER, MANIFEST, POLICY, SIDECARS, TRAINING_INFO
 from cutlock.bundle.publication import latest
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.loader import PromptLoader, epoch_order
-from cutlock.controller.restore import verify_for_resume
 from cutlock.errors import (
     BundleCorruptError,
     BundleNotFoundError,
@@ -27,8 +25,10 @@ from cutlock.errors import (
     ConfigMismatchError,
     PlaneError,
 )
+from cutlock.loader import PromptLoader, epoch_order
 from cutlock.plane.memory import MemoryBootstrap
 from cutlock.records import LoaderState, canonical_json
+from cutlock.run.restore import verify_for_resume
 from cutlock.workers.base import OPTIMIZER_FILE, TRAINER_FILE, WEIGHTS_FILE, Prompt
 from cutlock.workers.policy_files import read_state, write_state
 from cutlock.workers.task import ReverseTask

@@ -13,9 +13,9 @@ import pytest
 from cutlock.audit import audit_run
 from cutlock.audit.bundles import read_cut
 from cutlock.conformance.validation.logs import Refusal, Validated, Validation
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import ConfigError
 from cutlock.report.pages.data import Chapter, Step, Story
+from cutlock.run.directory import RunDirectory
 from cutlock.show.recognise import collect
 from tests.support.kept_runs import FORGERIES, KEPT
 from tests.support.local_runs import Run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.report.pages.data import RunPage
+from cutlock.run.metrics import Metrics, TrainedStep
 from cutlock.show.recognise import collect
 from cutlock.workers.base import StepReport
 from tests.support.kept_runs import KEPT

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from cutlock.barrier import Cut
-from cutlock.controller import cut as cuts
 from cutlock.errors import CutlockError
+from cutlock.run import cut as cuts
 from tests.support.mutations import (
     ADMISSION,
     ADVANCE,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.controller.config import RunConfig
 from cutlock.errors import BundleNotFoundError
 from cutlock.events import read_log
+from cutlock.run.config import RunConfig
 from tests.support.cancelling import Books, Pauses, TurnedLoop
 from tests.support.local_runs import Run, Trouble, tiny_config
 from tests.support.tally import tally

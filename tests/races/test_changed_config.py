@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from cutlock.bundle.contents import decode_cut
 from cutlock.bundle.verification import verify
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.config import RunConfig, parse_config
-from cutlock.controller.restore import ResumePlan, verify_for_resume
-from cutlock.controller.resume_rules import RULES, Rule
 from cutlock.errors import CapacityError, ConfigError, ConfigMismatchError, DropBudgetError
 from cutlock.plane.base import READABLE_VERSIONS
 from cutlock.records import Phase
+from cutlock.run.config import RunConfig, parse_config
+from cutlock.run.restore import ResumePlan, verify_for_resume
+from cutlock.run.resume_rules import RULES, Rule
 from cutlock.samplers.config import CONFIGS, SamplerConfig
 from cutlock.stops import NO_STOPS
 from cutlock.workers.task import ReverseTask

@@ -19,7 +19,6 @@ from cutlock.buffer import ReplayBuffer
 from cutlock.bundle import contents, verification
 from cutlock.bundle.artifacts import DATA_PLANE, LOADER
 from cutlock.conformance.faults.sections import Unguarded, without_slots
-from cutlock.controller import open_save, restore
 from cutlock.errors import (
     BundleCorruptError,
     CapacityError,
@@ -31,6 +30,7 @@ from cutlock.ledger import Ledger
 from cutlock.plane.memory import MemoryBootstrap
 from cutlock.plane.transfer_queue import TransferQueueBootstrap
 from cutlock.records import LedgerRecord
+from cutlock.run import open_save, restore
 from cutlock.spare_pool import Shortfall
 from tests.support.bundles import reseal
 from tests.support.checks import trained

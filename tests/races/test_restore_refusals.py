@@ -14,20 +14,7 @@ import torch
 from cutlock.alphabet import Action
 from cutlock.bundle.artifacts import LEDGER, MANIFEST, POLICY, SIDECARS, STAMP, TRAINING_INFO
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.config import RunConfig
 from cutlock.controller.core import Controller
-from cutlock.controller.restore import (
-    PlaneConnected,
-    PlaneReady,
-    Restored,
-    ResumePlan,
-    _require_readable,
-    connect_plane,
-    load_plane,
-    restore_state,
-    verify_for_resume,
-    with_way_out,
-)
 from cutlock.errors import (
     BundleCorruptError,
     CapacityError,
@@ -40,6 +27,19 @@ from cutlock.errors import (
 )
 from cutlock.plane.base import READABLE_VERSIONS, DataPlane, PlaneInfo
 from cutlock.records import digest_of
+from cutlock.run.config import RunConfig
+from cutlock.run.restore import (
+    PlaneConnected,
+    PlaneReady,
+    Restored,
+    ResumePlan,
+    _require_readable,
+    connect_plane,
+    load_plane,
+    restore_state,
+    verify_for_resume,
+    with_way_out,
+)
 from cutlock.workers.base import WEIGHTS_FILE
 from tests.support.bundles import reseal, save
 from tests.support.rig import Rig, config_of

@@ -10,9 +10,9 @@ import torch
 from cutlock.alphabet import Action
 from cutlock.bundle.contents import decode_cut
 from cutlock.bundle.verification import verify
-from cutlock.controller.capture import Capture
 from cutlock.errors import InventoryError
 from cutlock.records import Phase
+from cutlock.run.capture import Capture
 from tests.support.checks import WINDOW, groups_of
 from tests.support.mutations import (
     EPOCH,

@@ -11,9 +11,9 @@ import pytest
 from cutlock.alphabet import Action
 from cutlock.audit import audit_run
 from cutlock.bundle.publication import scan
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import AuditError
 from cutlock.events import Record, read_log
+from cutlock.run.directory import RunDirectory
 from tests.support.acceptance import assert_accepted
 from tests.support.processes import Cutlock, Disk, frozen
 

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import cutlock
-from cutlock.controller.endpoint import targets_file
+from cutlock.run.endpoint import targets_file
 from tests.support.processes import Cutlock
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutlock.audit import audit_run
-from cutlock.controller.run_directory import RunDirectory
+from cutlock.run.directory import RunDirectory
 from tests.support.acceptance import assert_accepted
 from tests.support.processes import Cutlock
 from tests.support.tally import tally

@@ -10,8 +10,8 @@ import pytest
 
 from cutlock.alphabet import Action
 from cutlock.audit import Audit, audit_run
-from cutlock.controller.metrics import read_metrics
-from cutlock.controller.run_directory import RunDirectory
+from cutlock.run.directory import RunDirectory
+from cutlock.run.metrics import read_metrics
 from tests.support.acceptance import assert_accepted
 from tests.support.processes import Cutlock
 

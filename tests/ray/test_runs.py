@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.controller.metrics import read_metrics
-from cutlock.controller.run_directory import RunDirectory
+from cutlock.run.directory import RunDirectory
+from cutlock.run.metrics import read_metrics
 from tests.support.acceptance import assert_accepted
 from tests.support.processes import Cutlock
 

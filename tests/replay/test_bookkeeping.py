@@ -8,8 +8,8 @@ import pytest
 
 from cutlock.alphabet import Action
 from cutlock.conformance.faults import named_fault
-from cutlock.controller.state import Permits
 from cutlock.errors import DivergenceError
+from cutlock.run.state import Permits
 from tests.replay.script import Script
 
 Patch = pytest.MonkeyPatch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutlock.conformance.validation.logs import read_run, validate
-from cutlock.controller.run_directory import RunDirectory
+from cutlock.run.directory import RunDirectory
 from cutlock.samplers import SAMPLER_NAMES
 from cutlock.tlc.run import Toolchain
 from tests.support.kept_runs import FORGERIES, KEPT, TRACES, Logs, keep

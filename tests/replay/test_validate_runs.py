@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-import cutlock.controller.save as save
+import cutlock.run.save as save
 from cutlock.alphabet import Action
 from cutlock.conformance.validation.logs import RunLog, read_run, validate
-from cutlock.controller.config import RunConfig
 from cutlock.errors import ConformanceError, CutlockError, DropBudgetError, SaveError
+from cutlock.run.config import RunConfig
 from cutlock.tlc.run import Toolchain
 from tests.support.local_runs import Camera, Run, Trouble, prompt_ids, tiny_config
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from cutlock.conformance.validation.logs import RunLog, Validated, read_run, validate
-from cutlock.controller.run_directory import RunDirectory
+from cutlock.run.directory import RunDirectory
 from cutlock.tlc.run import Toolchain
 from cutlock.tlc.values import Function, Value
 from tests.support.kept_runs import TRACES

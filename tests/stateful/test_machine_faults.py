@@ -15,11 +15,11 @@ from cutlock.buffer import ReplayBuffer
 from cutlock.conformance.free.moves import MACHINE_MOVES
 from cutlock.conformance.free.pair import replay_trace
 from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.controller.loader import PromptLoader
-from cutlock.controller.save import Saver
 from cutlock.errors import CutlockError, DivergenceError
 from cutlock.ledger import Ledger
+from cutlock.loader import PromptLoader
 from cutlock.records import LedgerRecord
+from cutlock.run.save import Saver
 from cutlock.samplers.base import GatedSampler
 from cutlock.spare_pool import Shortfall, SparePool
 from tests.stateful import pair_machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cutlock.conformance.validation.logs import read_run, validate
-from cutlock.controller.run_directory import RunDirectory
+from cutlock.run.directory import RunDirectory
 from cutlock.tlc.run import find_toolchain
 
 SPEC = Path(__file__).parents[2] / "spec"

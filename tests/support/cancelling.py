@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 from cutlock.alphabet import Action
 from cutlock.bundle.consistency import require_consistent
 from cutlock.controller.assembly import Parts, assemble, build_prompts
-from cutlock.controller.capture import Capture
-from cutlock.controller.config import RunConfig
 from cutlock.controller.core import Controller, RunReport
-from cutlock.controller.cut import read_in_window, require_inventory, take_cut
-from cutlock.controller.restore import load_plane
-from cutlock.controller.save import RunIdentity, Saver
 from cutlock.events import MemoryLog, Record
 from cutlock.plane.base import DataPlane
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore
 from cutlock.records import LedgerRecord, Snapshot
+from cutlock.run.capture import Capture
+from cutlock.run.config import RunConfig
+from cutlock.run.cut import read_in_window, require_inventory, take_cut
+from cutlock.run.restore import load_plane
+from cutlock.run.save import RunIdentity, Saver
 from cutlock.workers.base import PromptSet
 from tests.support.checks import assert_all_accounted, lost_on_purpose, served, trained
 from tests.support.local_runs import LightTrainer, OneThread

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from cutlock.alphabet import Action
 from cutlock.conformance.stepping.moves import SAVE_STOPS
-from cutlock.controller.config import RunConfig
-from cutlock.controller.loader import epoch_order
 from cutlock.events import Record
+from cutlock.loader import epoch_order
 from cutlock.records import IndexEntry, Snapshot
+from cutlock.run.config import RunConfig
 from cutlock.workers.base import PromptSet
 
 WINDOW = tuple(

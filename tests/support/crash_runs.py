@@ -23,13 +23,13 @@ from cutlock.bundle.manifest import decode_manifest
 from cutlock.bundle.publication import DebrisKind, latest, scan
 from cutlock.bundle.verification import read_manifest
 from cutlock.bundle.writing import BundleWriter
-from cutlock.controller import assembly
-from cutlock.controller.config import RunConfig
-from cutlock.controller.metrics import read_metrics
-from cutlock.controller.run_directory import RunDirectory
-from cutlock.controller.save import Saver
 from cutlock.errors import BundleNotFoundError
 from cutlock.plane.memory import PlaneStep
+from cutlock.run import assembly
+from cutlock.run.config import RunConfig
+from cutlock.run.directory import RunDirectory
+from cutlock.run.metrics import read_metrics
+from cutlock.run.save import Saver
 from cutlock.workers.base import POLICY_FILES, TRAINER_FILE
 from tests.support import local_runs
 from tests.support.crash_points import Disk, Moment, Recorder, during, enter, stage, staged

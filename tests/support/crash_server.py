@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from cutlock.controller.run_directory import RunDirectory
+from cutlock.run.directory import RunDirectory
 from tests.support import local_runs
 from tests.support.crash_runs import RUN, SITUATIONS
 from tests.support.file_calls import Call, watching

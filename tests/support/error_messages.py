@@ -33,13 +33,13 @@ them as such."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Starting a run, or going on with one": (
-        "controller/config",
+        "run/config",
         "cli/kill_plan",
-        "controller/resume_rules",
-        "controller/endpoint",
-        "controller/loader",
-        "controller/restore",
-        "controller/run_directory",
+        "run/resume_rules",
+        "run/endpoint",
+        "loader",
+        "run/restore",
+        "run/directory",
         "cli/run",
         "cli/demo",
         "samplers/__init__",
@@ -48,7 +48,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "workers/task",
         "plane/loopback",
     ),
-    "While a run goes on": ("controller", "watchdog", "workers"),
+    "While a run goes on": ("controller", "run", "watchdog", "workers"),
     "Saving, and bundles on disk": ("bundle", "cli/inspect"),
     "The store of the rows": ("plane",),
     "Auditing": ("audit", "events"),

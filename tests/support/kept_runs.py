@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlock.alphabet import Action
-from cutlock.controller.run_directory import RunDirectory
+from cutlock.run.directory import RunDirectory
 from tests.support.local_runs import Camera, Run, Trouble, prompt_ids, tiny_config
 
 TRACES = Path(__file__).parents[2] / "traces"

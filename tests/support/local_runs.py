@@ -28,11 +28,7 @@ from cutlock.alphabet import Action
 from cutlock.audit import Audit, audit_run
 from cutlock.bundle.publication import latest
 from cutlock.controller.assembly import Parts, assemble, build_prompts
-from cutlock.controller.config import RunConfig, parse_config
 from cutlock.controller.core import Controller, RunReport
-from cutlock.controller.restore import ResumePlan, load_plane, verify_for_resume
-from cutlock.controller.run_directory import RunDirectory
-from cutlock.controller.save import RunIdentity
 from cutlock.errors import PlaneError, WorkerError
 from cutlock.events import EventLog
 from cutlock.plane.base import DataPlane, Fields
@@ -44,6 +40,10 @@ from cutlock.plane.memory import (
     PlaneStep,
     PlaneSteps,
 )
+from cutlock.run.config import RunConfig, parse_config
+from cutlock.run.directory import RunDirectory
+from cutlock.run.restore import ResumePlan, load_plane, verify_for_resume
+from cutlock.run.save import RunIdentity
 from cutlock.stops import NO_STOPS, StopPoints
 from cutlock.workers.base import POLICY_FILES, TRAINER_FILE, Prompt, Rollouts, StepReport
 from cutlock.workers.chain import FIRST_CHAIN, extend_chain

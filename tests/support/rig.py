@@ -19,17 +19,17 @@ from cutlock.audit import audit_run
 from cutlock.bundle.contents import decode_cut, read_training_info
 from cutlock.bundle.verification import verify
 from cutlock.controller.assembly import Parts, assemble, build_prompts
-from cutlock.controller.capture import Capture
-from cutlock.controller.config import RunConfig, parse_config
 from cutlock.controller.core import RunReport
-from cutlock.controller.cut import read_in_window
-from cutlock.controller.restore import ResumePlan, load_plane, verify_for_resume
-from cutlock.controller.run_directory import RunDirectory
-from cutlock.controller.save import RunIdentity, Saver
 from cutlock.events import MemoryLog, Record
 from cutlock.plane.base import DataPlane
 from cutlock.plane.memory import MemoryBootstrap
 from cutlock.records import Snapshot
+from cutlock.run.capture import Capture
+from cutlock.run.config import RunConfig, parse_config
+from cutlock.run.cut import read_in_window
+from cutlock.run.directory import RunDirectory
+from cutlock.run.restore import ResumePlan, load_plane, verify_for_resume
+from cutlock.run.save import RunIdentity, Saver
 from cutlock.workers.base import GENERATED_FIELDS
 from cutlock.workers.torch_trainer import Learning, LocalTrainer, TorchTrainer
 from tests.support.checks import (

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutlock.controller.config import RunConfig
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleNotFoundError
+from cutlock.run.config import RunConfig
+from cutlock.run.directory import RunDirectory
 from tests.support.crash_points import Disk
 from tests.support.crash_runs import RUN, Crash, Recording, Situation, crashes, record
 from tests.support.local_runs import Run, Trouble, prompt_ids, tiny_config

@@ -11,11 +11,11 @@ import pytest
 
 from cutlock.alphabet import Action
 from cutlock.audit import Audit, audit_run
-from cutlock.controller.config import RunConfig
-from cutlock.controller.loader import epoch_order
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import AuditError, BundleNotFoundError, DropBudgetError
 from cutlock.events import EventLog
+from cutlock.loader import epoch_order
+from cutlock.run.config import RunConfig
+from cutlock.run.directory import RunDirectory
 from tests.support.local_runs import Camera, Run, Trouble, prompt_ids, tiny_config
 
 CONFIG = tiny_config(checkpoint={"every": 2, "keep": 3})

@@ -17,11 +17,11 @@ from cutlock.audit import Audit
 from cutlock.bundle.publication import latest
 from cutlock.cli.kill_plan import NEVER_ANNOUNCED
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.config import RunConfig, parse_config
 from cutlock.controller.local import build_local
-from cutlock.controller.restore import verify_for_resume
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleNotFoundError
+from cutlock.run.config import RunConfig, parse_config
+from cutlock.run.directory import RunDirectory
+from cutlock.run.restore import verify_for_resume
 from cutlock.samplers import SAMPLER_NAMES
 from cutlock.stops import NO_STOPS, StopPoints
 from tests.support.local_runs import (

@@ -7,10 +7,10 @@ import dataclasses
 import msgspec
 import pytest
 
-from cutlock.controller.capture import Capture, LedgerRead, given_back
-from cutlock.controller.save import package_versions
 from cutlock.errors import InvariantError
 from cutlock.records import IndexEntry, LedgerRecord, LoaderState, Phase
+from cutlock.run.capture import Capture, LedgerRead, given_back
+from cutlock.run.save import package_versions
 from tests.support.bundles import prompt
 
 FINISHED = prompt(1)

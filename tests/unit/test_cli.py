@@ -17,8 +17,8 @@ import cutlock.cli
 import cutlock.cli.run
 from cutlock.audit import audit_run
 from cutlock.bundle.publication import scan
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import WorkerError
+from cutlock.run.directory import RunDirectory
 from tests.support.commands import assert_refused, content, cutlock_
 
 HEAD = {"command", "schema_version"}

@@ -21,8 +21,8 @@ from cutlock.audit import audit_run
 from cutlock.cli import COMMANDS
 from cutlock.cli import models as tlc
 from cutlock.cli.demo_runs import DemoReport, Start
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.report.terminal import Terminal
+from cutlock.run.directory import RunDirectory
 from cutlock.tlc.selftest import FOLDER
 from tests.replay.test_paths_command import Models, models  # noqa: F401
 from tests.support.commands import cutlock_

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cutlock.controller.config import RunConfig, load_config, parse_config
-from cutlock.controller.resume_rules import require_resumable
 from cutlock.errors import CapacityError, ConfigError, ConfigMismatchError
+from cutlock.run.config import RunConfig, load_config, parse_config
+from cutlock.run.resume_rules import require_resumable
 from cutlock.samplers import SAMPLER_NAMES
 from cutlock.samplers.config import CustomConfig, InOrderConfig
 

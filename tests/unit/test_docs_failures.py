@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import cutlock.errors
-from cutlock.controller.config import RunConfig
+from cutlock.run.config import RunConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "failures.md").read_text()
 ROWS = [

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.controller.ending import logged_failure
 from cutlock.errors import PlaneError
 from cutlock.events import MemoryLog
+from cutlock.run.ending import logged_failure
 
 
 class FullDisk(MemoryLog):

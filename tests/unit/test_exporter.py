@@ -19,10 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import cutlock
 from cutlock.alphabet import Action
 from cutlock.controller.core import Controller
-from cutlock.controller.endpoint import targets_file
-from cutlock.controller.exporter import Exporter, owners
 from cutlock.errors import ConfigError
 from cutlock.events import EventLog
+from cutlock.run.endpoint import targets_file
+from cutlock.run.exporter import Exporter, owners
 from cutlock.samplers import SAMPLER_NAMES
 from tests.support.commands import assert_refused, cutlock_
 from tests.support.local_runs import Run, Trouble, killed, prompt_ids, tiny_config

@@ -13,8 +13,8 @@ import pytest
 import ray.exceptions
 
 from cutlock.controller import setup
-from cutlock.controller.config import RunConfig
 from cutlock.controller.setup import SingleController
+from cutlock.run.config import RunConfig
 
 
 class _Method:

@@ -14,7 +14,7 @@ import pytest
 
 import cutlock
 from cutlock.audit import audit_run
-from cutlock.controller.run_directory import RunDirectory
+from cutlock.run.directory import RunDirectory
 from tests.support.processes import Cutlock
 
 ROOT = Path(cutlock.__file__).parents[2]

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutlock.barrier import Barrier
-from cutlock.controller.loader import Batch, PromptLoader, epoch_order
 from cutlock.errors import ConfigMismatchError, InvariantError
 from cutlock.ledger import Ledger
+from cutlock.loader import Batch, PromptLoader, epoch_order
 from cutlock.records import LoaderState, canonical_json
 from cutlock.workers.task import ReverseTask
 from tests.support.loop import entered, turns

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.controller import metrics as module
-from cutlock.controller.metrics import Metrics, TrainedStep, read_metrics
-from cutlock.controller.run_directory import RunDirectory
+from cutlock.run import metrics as module
+from cutlock.run.directory import RunDirectory
+from cutlock.run.metrics import Metrics, TrainedStep, read_metrics
 from cutlock.workers.base import StepReport
 
 

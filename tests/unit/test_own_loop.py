@@ -13,7 +13,6 @@ import pytest
 from cutlock import LedgerRecord, Prompt, PromptList, Run, audit_run, open_run
 from cutlock.alphabet import Action
 from cutlock.bundle.publication import latest
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import (
     BundleNotFoundError,
     ConfigError,
@@ -29,6 +28,7 @@ from cutlock.errors import (
 )
 from cutlock.events import read_log
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore, PlaneStep
+from cutlock.run.directory import RunDirectory
 from cutlock.samplers.ready_first import ReadyFirstSampler
 from tests.support.acceptance import assert_accepted
 from tests.support.own_loop import (

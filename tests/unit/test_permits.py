@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutlock.controller.state import Permits, Signal
 from cutlock.errors import InvariantError
+from cutlock.run.state import Permits, Signal
 from tests.support.loop import StepLoop, at_once, settle
 
 

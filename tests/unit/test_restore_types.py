@@ -11,12 +11,12 @@ from mypy import api
 PREAMBLE = """
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from cutlock.controller.restore import (
+from cutlock.run.restore import (
     PlaneReady, ResumePlan, connect_plane, load_plane, restore_state,
 )
 from cutlock.controller.core import Controller
-from cutlock.controller.save import RunIdentity
-from cutlock.controller.state import RunState
+from cutlock.run.save import RunIdentity
+from cutlock.run.state import RunState
 from cutlock.plane.base import BootstrapPlane, DataPlane
 from cutlock.workers.base import Generator, Trainer
 """

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.controller.metrics import Metrics, TrainedStep, read_metrics
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import AuditError, BundleNotFoundError, ConfigError
+from cutlock.run.directory import RunDirectory
+from cutlock.run.metrics import Metrics, TrainedStep, read_metrics
 from cutlock.workers.base import StepReport
 from tests.support.local_runs import Run, prompt_ids, tiny_config
 

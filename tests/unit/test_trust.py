@@ -25,10 +25,10 @@ from cutlock.alphabet import ARGUMENTS, Action
 from cutlock.bundle.artifacts import MANIFEST, POLICY, TRAINING_INFO
 from cutlock.bundle.contents import decode_cut
 from cutlock.bundle.verification import verify
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleCorruptError, MisuseError, PlaneError
 from cutlock.events import read_log
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane
+from cutlock.run.directory import RunDirectory
 from cutlock.samplers.in_order import InOrderSampler
 from cutlock.workers.base import OPTIMIZER_FILE, WEIGHTS_FILE, PolicyShape
 from cutlock.workers.policy_files import read_state, write_state

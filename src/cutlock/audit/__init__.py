@@ -14,8 +14,8 @@ from cutlock.audit.bundles import SavedCut, differences, read_cut
 from cutlock.audit.fates import PENDING, Fate
 from cutlock.audit.history import COMPLETE, Event, History, read_history
 from cutlock.bundle.publication import scan
-from cutlock.controller.run_directory import RunDirectory, RunFacts
 from cutlock.errors import AuditError, BundleCorruptError, BundleNotFoundError
+from cutlock.run.directory import RunDirectory, RunFacts
 
 __all__ = ["Audit", "Window", "audit_run"]
 

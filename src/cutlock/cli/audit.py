@@ -10,8 +10,8 @@ import click
 from cutlock.audit import Audit, audit_run
 from cutlock.cli.command import ToolCommand, json_option, write_result
 from cutlock.cli.exits import ExitCode
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.report.terminal import Terminal, key_values
+from cutlock.run.directory import RunDirectory
 
 __all__ = ["audit", "show_audit"]
 

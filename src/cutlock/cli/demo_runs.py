@@ -16,12 +16,12 @@ import msgspec
 
 from cutlock.alphabet import Action
 from cutlock.audit import Audit, audit_run
-from cutlock.controller.config import RunConfig
-from cutlock.controller.metrics import read_metrics
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import ConfigError, CutlockError
 from cutlock.events import read_log
 from cutlock.report.progress import Progress
+from cutlock.run.config import RunConfig
+from cutlock.run.directory import RunDirectory
+from cutlock.run.metrics import read_metrics
 
 __all__ = ["DEMO_CONFIG", "DEMO_KILLS", "DemoReport", "Start", "run_demo"]
 

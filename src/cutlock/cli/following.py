@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cutlock.controller.config import RunConfig
 from cutlock.controller.core import RunReport, Status
-from cutlock.controller.save import FailedSave
 from cutlock.report.progress import Progress
+from cutlock.run.config import RunConfig
+from cutlock.run.save import FailedSave
 
 __all__ = ["Following"]
 

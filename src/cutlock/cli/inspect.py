@@ -14,10 +14,10 @@ from cutlock.bundle.names import parse_name
 from cutlock.bundle.publication import Scan, scan
 from cutlock.cli.command import ToolCommand, json_option, write_result
 from cutlock.cli.exits import ExitCode
-from cutlock.controller.restore import read_bundle
 from cutlock.errors import BundleNotFoundError
 from cutlock.records import Snapshot
 from cutlock.report.terminal import Terminal, key_values, table
+from cutlock.run.restore import read_bundle
 
 __all__ = ["Inspection", "inspect", "names_of"]
 

@@ -17,15 +17,15 @@ from cutlock.cli.inspect import names_of
 from cutlock.cli.kill_plan import KILLABLE, KillPlan
 from cutlock.cli.options import beginning
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.config import RunConfig, load_config
 from cutlock.controller.core import Controller, RunReport, Status
-from cutlock.controller.endpoint import require_port
 from cutlock.controller.local import build_local
-from cutlock.controller.restore import ResumePlan, verify_for_resume
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleNotFoundError, ConfigError, CutlockError
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.report.terminal import Terminal, key_values, table
+from cutlock.run.config import RunConfig, load_config
+from cutlock.run.directory import RunDirectory
+from cutlock.run.endpoint import require_port
+from cutlock.run.restore import ResumePlan, verify_for_resume
 from cutlock.stops import NO_STOPS, StopPoints
 
 __all__ = ["resume", "run"]

@@ -25,8 +25,8 @@ from cutlock.conformance.validation.logs import (
     read_run,
     validate,
 )
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.report.terminal import Terminal, key_values, listing
+from cutlock.run.directory import RunDirectory
 from cutlock.shipped import shipped
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import find_toolchain

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlock.controller.assembly import Parts, assemble
-from cutlock.controller.config import RunConfig
 from cutlock.controller.core import Controller, RunReport, Status
-from cutlock.controller.restore import PlaneReady
-from cutlock.controller.run_directory import RunDirectory
-from cutlock.controller.save import RunIdentity
 from cutlock.events import EventLog
 from cutlock.plane.base import DataPlane
+from cutlock.run.config import RunConfig
+from cutlock.run.directory import RunDirectory
+from cutlock.run.restore import PlaneReady
+from cutlock.run.save import RunIdentity
 from cutlock.stops import StopPoints
 from cutlock.workers.base import Generator, PromptSet, Trainer
 

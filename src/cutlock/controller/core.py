@@ -9,15 +9,15 @@ import msgspec
 
 from cutlock.alphabet import Action
 from cutlock.barrier import KindStatistics
-from cutlock.controller.ending import logged_failure
-from cutlock.controller.endpoint import announced, serving
-from cutlock.controller.exporter import Exporter, Look
-from cutlock.controller.metrics import Metrics, TrainedStep
-from cutlock.controller.restore import Restored, require_stage
 from cutlock.controller.rollout_pump import RolloutPump
-from cutlock.controller.save import FailedSave, RunIdentity, Saver, SaveTiming
 from cutlock.controller.train_pump import TrainPump
 from cutlock.errors import StallError
+from cutlock.run.ending import logged_failure
+from cutlock.run.endpoint import announced, serving
+from cutlock.run.exporter import Exporter, Look
+from cutlock.run.metrics import Metrics, TrainedStep
+from cutlock.run.restore import Restored, require_stage
+from cutlock.run.save import FailedSave, RunIdentity, Saver, SaveTiming
 from cutlock.watchdog import Progress, StallReport, StallWatchdog
 from cutlock.workers.base import Generator, Trainer
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Awaitable, Callable
 
 from cutlock.controller.assembly import Parts, assemble, build_prompts
-from cutlock.controller.config import RunConfig
 from cutlock.controller.core import Controller
-from cutlock.controller.restore import ResumePlan, load_plane
-from cutlock.controller.run_directory import RunDirectory
-from cutlock.controller.save import RunIdentity
 from cutlock.events import EventLog, Events
 from cutlock.plane.base import DataPlane
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore
+from cutlock.run.config import RunConfig
+from cutlock.run.directory import RunDirectory
+from cutlock.run.restore import ResumePlan, load_plane
+from cutlock.run.save import RunIdentity
 from cutlock.stops import NO_STOPS, StopPoints
 from cutlock.workers.base import Generator
 from cutlock.workers.torch_generator import LocalGenerator, TorchGenerator

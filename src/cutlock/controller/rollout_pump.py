@@ -15,8 +15,6 @@ import zlib
 from collections import Counter
 
 from cutlock.alphabet import Action
-from cutlock.controller.dispatch import Dispatcher
-from cutlock.controller.state import RunState
 from cutlock.errors import (
     ConfigMismatchError,
     InvariantError,
@@ -28,6 +26,8 @@ from cutlock.errors import (
 )
 from cutlock.plane.base import Fields
 from cutlock.records import LedgerRecord, Occurrence
+from cutlock.run.dispatch import Dispatcher
+from cutlock.run.state import RunState
 from cutlock.workers.base import Generator, Prompt
 
 __all__ = ["RolloutPump"]

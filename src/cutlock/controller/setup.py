@@ -20,11 +20,7 @@ import ray.exceptions
 
 from cutlock.controller.actor import ActorArguments, ControllerActor
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.config import RunConfig
 from cutlock.controller.core import RunReport, Status
-from cutlock.controller.endpoint import announced
-from cutlock.controller.restore import PlaneReady, ResumePlan, load_plane
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import (
     ConfigError,
     CutlockError,
@@ -34,6 +30,10 @@ from cutlock.errors import (
 )
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.plane.transfer_queue import TransferQueueBootstrap, TransferQueuePlane
+from cutlock.run.config import RunConfig
+from cutlock.run.directory import RunDirectory
+from cutlock.run.endpoint import announced
+from cutlock.run.restore import PlaneReady, ResumePlan, load_plane
 from cutlock.stops import NO_STOPS, StopPoints
 from cutlock.workers.base import Generator, PromptSet, RowReader, Trainer
 from cutlock.workers.ray_workers import (

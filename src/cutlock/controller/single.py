@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutlock.controller.config import RunConfig
 from cutlock.controller.core import Status
-from cutlock.controller.opening import open_directory
 from cutlock.plane.loopback import keep_ray_on_loopback
+from cutlock.run.config import RunConfig
+from cutlock.run.opening import open_directory
 from cutlock.workers.base import Generator, PromptSet, RowReader, Trainer
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 import torch
 
 from cutlock.alphabet import Action
-from cutlock.controller.metrics import Metrics, TrainedStep
 from cutlock.controller.rollout_pump import RolloutPump
-from cutlock.controller.save import Saver
-from cutlock.controller.state import RunState
-from cutlock.controller.steps import Steps
 from cutlock.errors import InvariantError
 from cutlock.records import IndexEntry
+from cutlock.run.metrics import Metrics, TrainedStep
+from cutlock.run.save import Saver
+from cutlock.run.state import RunState
+from cutlock.run.steps import Steps
 from cutlock.workers.advantages import group_relative_advantages
 from cutlock.workers.base import Generator, Trainer
 

@@ -12,9 +12,9 @@ import msgspec
 from cutlock.alphabet import ARGUMENTS, Action
 from cutlock.audit.account import Account
 from cutlock.audit.history import COMPLETE, Event, History, read_history
-from cutlock.controller.run_directory import RunFacts
 from cutlock.report.pages.data import Breach, Chapter, Fact, Step, Story
 from cutlock.report.pages.lanes import doing
+from cutlock.run.directory import RunFacts
 from cutlock.show.events import Follower, Saved, groups_of
 from cutlock.show.moments import Told, chapter, listed, with_changes
 from cutlock.show.promises import PROMISES

@@ -10,9 +10,9 @@ from typing import Any
 
 from cutlock.audit.history import read_history
 from cutlock.bundle.artifacts import MANIFEST
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import AuditError, BundleNotFoundError, ConfigError, ToolError
 from cutlock.report.pages.data import RunPage, Story
+from cutlock.run.directory import RunDirectory
 from cutlock.show.logs import Logs, story_of_logs
 from cutlock.show.runs import page_of_run, torn_logs
 from cutlock.show.traces import story_of_trace

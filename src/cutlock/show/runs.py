@@ -14,8 +14,6 @@ from cutlock.audit.fates import PENDING, Fate
 from cutlock.audit.history import COMPLETE, Event, History, read_history
 from cutlock.bundle.publication import DebrisKind, scan
 from cutlock.bundle.verification import verify
-from cutlock.controller.metrics import TrainedStep, read_metrics
-from cutlock.controller.run_directory import RunDirectory, RunFacts
 from cutlock.errors import BundleCorruptError, BundleNotFoundError
 from cutlock.report.pages.data import (
     Bundle,
@@ -27,6 +25,8 @@ from cutlock.report.pages.data import (
     Start,
     Trained,
 )
+from cutlock.run.directory import RunDirectory, RunFacts
+from cutlock.run.metrics import TrainedStep, read_metrics
 from cutlock.show.moments import listed
 
 __all__ = ["page_of_run", "torn_logs"]

@@ -8,12 +8,12 @@ import itertools
 from cutlock.barrier import Slot
 from cutlock.conformance.faults.switch import TRUSTS_THE_CUT, Fault, Patch, Switch, nothing
 from cutlock.conformance.stepping.incarnation import Incarnation
-from cutlock.controller import restore
-from cutlock.controller.config import parse_config
-from cutlock.controller.dispatch import Dispatcher
 from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.ledger import Ledger
 from cutlock.records import LedgerRecord
+from cutlock.run import restore
+from cutlock.run.config import parse_config
+from cutlock.run.dispatch import Dispatcher
 from cutlock.samplers.base import Admission, GatedSampler, GroupView
 from cutlock.samplers.weight_fifo import WeightFifoSampler
 from cutlock.spare_pool import Shortfall

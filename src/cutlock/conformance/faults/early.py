@@ -10,11 +10,11 @@ from cutlock.conformance.faults.switch import TRUSTS_THE_CUT, Fault, Patch, Swit
 from cutlock.conformance.stepping.doing import Doing, Records
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.controller.capture import Capture
-from cutlock.controller.cut import read_in_window
-from cutlock.controller.open_save import OpenSave
-from cutlock.controller.state import RunState
 from cutlock.events import MemoryLog
+from cutlock.run.capture import Capture
+from cutlock.run.cut import read_in_window
+from cutlock.run.open_save import OpenSave
+from cutlock.run.state import RunState
 from cutlock.stops import NO_STOPS
 from cutlock.tlc.values import Value
 

@@ -27,17 +27,17 @@ from cutlock.conformance.stepping.doing import Doing, Records
 from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.conformance.stepping.parts import NotingTrainer
 from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.controller import cut
-from cutlock.controller.loader import PromptLoader
-from cutlock.controller.open_save import OpenSave
-from cutlock.controller.restore import ResumePlan
-from cutlock.controller.save import Saver
-from cutlock.controller.state import RunState
-from cutlock.controller.together import together
 from cutlock.errors import PlaneError, RowsMissingError
+from cutlock.loader import PromptLoader
 from cutlock.plane.base import Fields, PlaneStamp, write_stamp
 from cutlock.plane.memory import MemoryPlane, MemoryStore, PlaneStep, PlaneSteps
 from cutlock.plane.pinning import PinningPlane
+from cutlock.run import cut
+from cutlock.run.open_save import OpenSave
+from cutlock.run.restore import ResumePlan
+from cutlock.run.save import Saver
+from cutlock.run.state import RunState
+from cutlock.run.together import together
 from cutlock.samplers.base import GatedSampler
 from cutlock.tlc.values import Function, Value
 

@@ -12,9 +12,9 @@ from cutlock.buffer import ReplayBuffer
 from cutlock.conformance.faults.switch import TRUSTS_THE_CUT, Fault, Patch, Switch, built
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.controller.rollout_pump import RolloutPump
-from cutlock.controller.state import RunState
 from cutlock.ledger import Ledger
 from cutlock.records import LedgerRecord, Phase
+from cutlock.run.state import RunState
 from cutlock.tlc.values import Function, Value
 
 __all__ = ["OWNERSHIP_FAULTS"]

@@ -29,10 +29,10 @@ from cutlock.bundle.verification import read_manifest
 from cutlock.bundle.writing import BundleWriter
 from cutlock.conformance.faults.switch import Fault, Patch, Switch, nothing
 from cutlock.conformance.stepping.doing import Doing, Move, Records
-from cutlock.controller import open_save
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleCorruptError, BundleNotFoundError
 from cutlock.records import IndexEntry, LedgerRecord, LoaderState, Occurrence
+from cutlock.run import open_save
+from cutlock.run.directory import RunDirectory
 
 __all__ = ["PUBLICATION_FAULTS", "Change", "of_before", "renamed"]
 

@@ -19,8 +19,8 @@ from cutlock.conformance.faults.switch import (
     nothing,
 )
 from cutlock.conformance.stepping.stands import Stands
-from cutlock.controller.loader import PromptLoader
-from cutlock.controller.state import RunState
+from cutlock.loader import PromptLoader
+from cutlock.run.state import RunState
 from cutlock.samplers.base import GatedSampler
 
 __all__ = ["SECTION_FAULTS", "UNDRAINED", "Unguarded", "without_slots"]

@@ -16,8 +16,8 @@ from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.controller import assembly, open_save
-from cutlock.controller.state import RunState, build_state
+from cutlock.run import assembly, open_save
+from cutlock.run.state import RunState, build_state
 from cutlock.stops import StopPoints
 from cutlock.tlc.values import Value
 

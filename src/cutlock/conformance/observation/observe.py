@@ -17,8 +17,8 @@ from cutlock.conformance.observation.on_disk import Disk
 from cutlock.conformance.observation.words import Owned, Words, dropped_in, record
 from cutlock.conformance.stepping import places
 from cutlock.conformance.stepping.incarnation import Incarnation
-from cutlock.controller.capture import Capture, LedgerRead
-from cutlock.controller.state import RunState
+from cutlock.run.capture import Capture, LedgerRead
+from cutlock.run.state import RunState
 from cutlock.tlc.values import Function, Value
 
 if TYPE_CHECKING:

@@ -34,11 +34,11 @@ from cutlock.conformance.observation.words import Owned, Words, dropped_in, reco
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.parts import read_trained
 from cutlock.conformance.stepping.planes import PlaneHost, Saved
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleNotFoundError
 from cutlock.events import read_log
 from cutlock.plane.base import read_stamp
 from cutlock.records import IndexEntry, LoaderState, Occurrence
+from cutlock.run.directory import RunDirectory
 from cutlock.tlc.values import Function, Value
 from cutlock.workers.base import POLICY_FILES
 

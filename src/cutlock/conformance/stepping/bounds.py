@@ -15,9 +15,9 @@ from types import MappingProxyType
 import msgspec
 
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.config import RunConfig, parse_config
-from cutlock.controller.loader import epoch_order
 from cutlock.errors import ConfigError, ConformanceError
+from cutlock.loader import epoch_order
+from cutlock.run.config import RunConfig, parse_config
 from cutlock.tlc.config import read_config
 from cutlock.tlc.values import ModelValue, Value, to_tla
 from cutlock.workers.task import ReverseTask

@@ -19,14 +19,14 @@ from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.stands import Stands
 from cutlock.controller.assembly import Parts, assemble, build_prompts
 from cutlock.controller.core import Controller, RunReport
-from cutlock.controller.restore import PlaneReady, ResumePlan, load_plane, verify_for_resume
 from cutlock.controller.rollout_pump import RolloutPump
-from cutlock.controller.run_directory import RunDirectory
-from cutlock.controller.save import RunIdentity, Saver
-from cutlock.controller.state import RunState
 from cutlock.controller.train_pump import TrainPump
 from cutlock.errors import BundleNotFoundError, CutlockError
 from cutlock.plane.base import DataPlane
+from cutlock.run.directory import RunDirectory
+from cutlock.run.restore import PlaneReady, ResumePlan, load_plane, verify_for_resume
+from cutlock.run.save import RunIdentity, Saver
+from cutlock.run.state import RunState
 
 __all__ = ["Incarnation"]
 

@@ -22,8 +22,8 @@ from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.planes import MemoryHost, PlaneHost
 from cutlock.conformance.stepping.records import require_agreement
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import ConformanceError, CutlockError, DivergenceError
+from cutlock.run.directory import RunDirectory
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.values import Value
 

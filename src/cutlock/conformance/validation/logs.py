@@ -22,10 +22,10 @@ from cutlock.audit.history import COMPLETE, Event, History, read_history
 from cutlock.bundle.artifacts import TRAINING_INFO
 from cutlock.bundle.contents import TrainingInfo
 from cutlock.bundle.publication import scan
-from cutlock.controller.config import RunConfig, parse_config
-from cutlock.controller.loader import epoch_order
-from cutlock.controller.run_directory import RunDirectory, RunFacts
 from cutlock.errors import ConformanceError
+from cutlock.loader import epoch_order
+from cutlock.run.config import RunConfig, parse_config
+from cutlock.run.directory import RunDirectory, RunFacts
 from cutlock.samplers.config import CustomConfig
 from cutlock.tlc.logcheck import LogSpec, LogVerdict, check_logs, event
 from cutlock.tlc.outcome import Progress

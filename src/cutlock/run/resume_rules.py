@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cutlock.controller.config import RunConfig
 from cutlock.errors import ConfigMismatchError
+from cutlock.run.config import RunConfig
 
 __all__ = ["RULES", "FieldRule", "Rule", "require_resumable"]
 

@@ -18,22 +18,22 @@ import msgspec
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier, Slot
 from cutlock.buffer import ReplayBuffer
-from cutlock.controller.assembly import StateParts, begin, take_over
-from cutlock.controller.config import RunConfig
-from cutlock.controller.dispatch import Dispatcher
-from cutlock.controller.ending import logged_failure
-from cutlock.controller.metrics import Metrics, TrainedStep
-from cutlock.controller.opening import open_directory
-from cutlock.controller.restore import PlaneReady, load_plane, restore_state
-from cutlock.controller.save import FailedSave, RunIdentity, Saver, SaveTiming
-from cutlock.controller.state import RunState
-from cutlock.controller.steps import Steps
 from cutlock.errors import MisuseError
 from cutlock.events import EventLog
 from cutlock.ledger import Ledger
 from cutlock.plane.base import READABLE_VERSIONS, BootstrapPlane, DataPlane, Fields
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane
 from cutlock.records import IndexEntry, LedgerRecord
+from cutlock.run.assembly import StateParts, begin, take_over
+from cutlock.run.config import RunConfig
+from cutlock.run.dispatch import Dispatcher
+from cutlock.run.ending import logged_failure
+from cutlock.run.metrics import Metrics, TrainedStep
+from cutlock.run.opening import open_directory
+from cutlock.run.restore import PlaneReady, load_plane, restore_state
+from cutlock.run.save import FailedSave, RunIdentity, Saver, SaveTiming
+from cutlock.run.state import RunState
+from cutlock.run.steps import Steps
 from cutlock.samplers import AnySampler, TrainerVersion
 from cutlock.spare_pool import SparePool
 from cutlock.workers.base import Checkpointable, PromptSet, StepReport

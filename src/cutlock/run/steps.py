@@ -7,9 +7,9 @@ and 6.
 from __future__ import annotations
 
 from cutlock.alphabet import Action
-from cutlock.controller.state import RunState
 from cutlock.errors import StallError
 from cutlock.records import IndexEntry
+from cutlock.run.state import RunState
 
 __all__ = ["Steps"]
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import msgspec
 
 from cutlock.bundle.files import REAL, make_durable_directory
-from cutlock.controller.config import RunConfig
 from cutlock.errors import AuditError, BundleNotFoundError, ConfigError
+from cutlock.run.config import RunConfig
 from cutlock.workers.base import PromptSet
 
 __all__ = ["RunDirectory", "RunFacts"]

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from cutlock.bundle.publication import scan
-from cutlock.controller.config import RunConfig
-from cutlock.controller.restore import ResumePlan, verify_for_resume
-from cutlock.controller.run_directory import RunDirectory
 from cutlock.errors import BundleNotFoundError
 from cutlock.plane.base import READABLE_VERSIONS
+from cutlock.run.config import RunConfig
+from cutlock.run.directory import RunDirectory
+from cutlock.run.restore import ResumePlan, verify_for_resume
 from cutlock.workers.base import PromptSet
 
 __all__ = ["open_directory"]

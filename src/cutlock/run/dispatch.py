@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from cutlock.alphabet import Action
 from cutlock.barrier import Slot
-from cutlock.controller.loader import Batch
-from cutlock.controller.state import RunState
 from cutlock.errors import DropBudgetError, InvariantError
+from cutlock.loader import Batch
 from cutlock.records import LedgerRecord, Occurrence
+from cutlock.run.state import RunState
 from cutlock.samplers import Admission, TransactionalAdmissionSampler
 from cutlock.samplers.custom import admit_split, admit_whole
 

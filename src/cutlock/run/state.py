@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 
 from cutlock.barrier import Barrier
 from cutlock.buffer import ReplayBuffer
-from cutlock.controller.config import RunConfig
-from cutlock.controller.loader import PromptLoader
 from cutlock.errors import InvariantError
 from cutlock.events import Events
 from cutlock.ledger import Ledger
+from cutlock.loader import PromptLoader
 from cutlock.plane.pinning import PinningPlane
+from cutlock.run.config import RunConfig
 from cutlock.samplers import AnySampler, TrainerVersion, build_sampler
 from cutlock.spare_pool import Shortfall, SparePool
 from cutlock.stops import NO_STOPS, StopPoints

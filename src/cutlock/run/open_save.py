@@ -29,14 +29,14 @@ from cutlock.bundle.contents import (
     plane_stamp,
 )
 from cutlock.bundle.writing import BundleWriter
-from cutlock.controller.capture import Capture
-from cutlock.controller.cut import read_in_window, require_inventory, take_cut
-from cutlock.controller.save_clock import SaveClock
-from cutlock.controller.state import RunState
-from cutlock.controller.together import together
 from cutlock.errors import SaveError
 from cutlock.plane.base import PlaneStamp
 from cutlock.records import Snapshot
+from cutlock.run.capture import Capture
+from cutlock.run.cut import read_in_window, require_inventory, take_cut
+from cutlock.run.save_clock import SaveClock
+from cutlock.run.state import RunState
+from cutlock.run.together import together
 from cutlock.workers.base import Checkpointable
 
 __all__ = ["OpenSave", "RunIdentity", "SaveTiming", "package_versions"]

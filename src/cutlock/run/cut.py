@@ -10,11 +10,11 @@ from typing import Any
 
 from cutlock.alphabet import Action
 from cutlock.barrier import Cut
-from cutlock.controller.capture import Capture, LedgerRead
-from cutlock.controller.state import RunState
 from cutlock.errors import InvariantError, InventoryError
 from cutlock.plane.base import DataPlane
 from cutlock.records import IndexEntry
+from cutlock.run.capture import Capture, LedgerRead
+from cutlock.run.state import RunState
 
 __all__ = ["read_in_window", "require_inventory", "take_cut"]
 

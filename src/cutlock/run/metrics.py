@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from cutlock.controller.run_directory import RunDirectory
+from cutlock.run.directory import RunDirectory
 from cutlock.workers.base import StepReport
 
 __all__ = ["Metrics", "TrainedStep", "read_metrics"]

@@ -21,11 +21,6 @@ from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.contents import TrainingInfo, decode_cut, read_training_info
 from cutlock.bundle.publication import scan
 from cutlock.bundle.verification import VerifiedBundle, verify
-from cutlock.controller.capture import given_back
-from cutlock.controller.config import RunConfig, parse_config
-from cutlock.controller.resume_rules import require_resumable
-from cutlock.controller.run_directory import RunDirectory
-from cutlock.controller.state import RunState
 from cutlock.errors import (
     AuditError,
     BundleCorruptError,
@@ -41,6 +36,11 @@ from cutlock.errors import (
 from cutlock.plane.base import READABLE_VERSIONS, BootstrapPlane, DataPlane, PlaneInfo
 from cutlock.plane.pinning import PinningPlane
 from cutlock.records import Phase, Snapshot
+from cutlock.run.capture import given_back
+from cutlock.run.config import RunConfig, parse_config
+from cutlock.run.directory import RunDirectory
+from cutlock.run.resume_rules import require_resumable
+from cutlock.run.state import RunState
 from cutlock.samplers import is_restorable
 from cutlock.workers.base import DERIVED_FIELDS, GENERATED_FIELDS, PromptSet
 

@@ -22,9 +22,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from cutlock.barrier import BarrierStatistics
-from cutlock.controller.metrics import TrainedStep
-from cutlock.controller.open_save import SaveTiming
-from cutlock.controller.state import RunState
+from cutlock.run.metrics import TrainedStep
+from cutlock.run.open_save import SaveTiming
+from cutlock.run.state import RunState
 from cutlock.version import __version__
 
 __all__ = ["Exporter", "Look", "owners"]

@@ -22,10 +22,6 @@ from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.files import Mark
 from cutlock.bundle.publication import prune
 from cutlock.bundle.writing import BundleWriter
-from cutlock.controller.capture import Capture
-from cutlock.controller.open_save import OpenSave, RunIdentity, SaveTiming, package_versions
-from cutlock.controller.save_clock import SaveClock
-from cutlock.controller.state import RunState
 from cutlock.errors import (
     BundleExistsError,
     PlaneError,
@@ -34,6 +30,10 @@ from cutlock.errors import (
     WorkerError,
     WorkerLostError,
 )
+from cutlock.run.capture import Capture
+from cutlock.run.open_save import OpenSave, RunIdentity, SaveTiming, package_versions
+from cutlock.run.save_clock import SaveClock
+from cutlock.run.state import RunState
 from cutlock.workers.base import Checkpointable
 
 __all__ = ["FailedSave", "RunIdentity", "SaveTiming", "Saver", "package_versions"]

@@ -1,0 +1,1 @@
+"""The engine: `Run`, its state, save and restore, its directory and configuration."""
