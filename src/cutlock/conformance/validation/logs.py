@@ -32,7 +32,16 @@ from cutlock.tlc.outcome import Progress
 from cutlock.tlc.run import Toolchain
 from cutlock.tlc.values import Function, Value, to_tla
 
-__all__ = ["Prompt", "Refusal", "RunLog", "Validated", "read_run", "translate", "validate"]
+__all__ = [
+    "Prompt",
+    "Refusal",
+    "RunLog",
+    "Validated",
+    "Validation",
+    "read_run",
+    "translate",
+    "validate",
+]
 
 Prompt: TypeAlias = tuple[int, int]
 """A prompt of the model: batch over all epochs, and place in it, both counted from 1."""
@@ -99,6 +108,21 @@ class Validated(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refusal | None = None
     failed: tuple[str, ...] = ()
     """Starts that an error has ended, and the error: an end that the specification allows."""
+
+
+class Validation(msgspec.Struct, frozen=True, kw_only=True):
+    """What `cutlock validate --json` writes."""
+
+    ok: bool
+    """Whether every run was accepted."""
+    runs: tuple[Validated, ...]
+    """In the order of the command line."""
+    spec: str
+    """Folder of the specification."""
+    java: str
+    """Its version."""
+    jar: str
+    """sha256 of the jar of TLC."""
 
 
 @dataclass(frozen=True)

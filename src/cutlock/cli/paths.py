@@ -11,12 +11,7 @@ import msgspec
 
 from cutlock.bond.coverage import ModelPaths
 from cutlock.bond.walks import cover, every_step, first_times, sample
-from cutlock.conformance.paths.check import PathsReport, check_paths, total
-from cutlock.conformance.paths.hosts import plane_host
-from cutlock.conformance.paths.replay import Replayers
-from cutlock.conformance.stepping.bounds import Bounds
-from cutlock.errors import ConfigError
-from cutlock.report.command import (
+from cutlock.cli.command import (
     ToolCommand,
     forget_result,
     jar_option,
@@ -25,16 +20,22 @@ from cutlock.report.command import (
     quiet_option,
     write_result,
 )
-from cutlock.report.exits import ExitCode
+from cutlock.cli.exits import ExitCode
+from cutlock.cli.models import toolchain_for
+from cutlock.cli.options import complete_models
+from cutlock.cli.tables import searched
+from cutlock.conformance.paths.check import PathsReport, check_paths, total
+from cutlock.conformance.paths.hosts import plane_host
+from cutlock.conformance.paths.replay import Replayers
+from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.errors import ConfigError
 from cutlock.report.progress import Progress
 from cutlock.report.terminal import Terminal, listing
 from cutlock.tlc.check import check_model, worst_exit
-from cutlock.tlc.commands import toolchain_for
 from cutlock.tlc.graph import Graph, graph_from_json
-from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, complete_models, load_manifest
+from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, load_manifest
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import Toolchain
-from cutlock.tlc.terminal import searched
 
 __all__ = ["paths"]
 

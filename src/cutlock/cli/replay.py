@@ -10,6 +10,15 @@ import msgspec
 
 from cutlock.bond.following import Ending, Replayed
 from cutlock.bond.walk import StatesDifferError
+from cutlock.cli.command import (
+    NamedPath,
+    ToolCommand,
+    json_option,
+    manifest_option,
+    write_result,
+)
+from cutlock.cli.exits import ExitCode
+from cutlock.cli.options import beginning
 from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT, Fault, fault_of, named_fault
 from cutlock.conformance.free.moves import MACHINE_MOVES
 from cutlock.conformance.free.pair import bounds_of_trace, replay_trace
@@ -18,15 +27,6 @@ from cutlock.conformance.replay.counterexample import replay_example
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, DivergenceError, ToolError
-from cutlock.report.command import (
-    NamedPath,
-    ToolCommand,
-    json_option,
-    manifest_option,
-    write_result,
-)
-from cutlock.report.completion import beginning
-from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal
 from cutlock.tlc.itf import Counterexample, Step, from_itf
 from cutlock.tlc.manifest import Manifest, Mode, load_manifest
