@@ -10,19 +10,15 @@ Source: variables of `spec/Cutlock.tla`; design, section 13.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cutlock.alphabet import Action
 from cutlock.conformance.observation.on_disk import Disk
 from cutlock.conformance.observation.words import Owned, Words, dropped_in, record
 from cutlock.conformance.stepping import places
 from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.conformance.stepping.stepped_run import SteppedRun
 from cutlock.run.capture import Capture, LedgerRead
 from cutlock.run.state import RunState
 from cutlock.tlc.values import Function, Value
-
-if TYPE_CHECKING:
-    from cutlock.conformance.stepping.stepper import Stepper
 
 __all__ = ["Observer"]
 
@@ -44,9 +40,9 @@ _NO_CAPTURE = record(
 
 
 class Observer:
-    """Looks at one stepper."""
+    """Looks at one run."""
 
-    def __init__(self, stepper: Stepper) -> None:
+    def __init__(self, stepper: SteppedRun) -> None:
         self._stepper = stepper
         self._words = Words(stepper.bounds)
         self._disk = Disk(stepper.bounds, stepper.directory, stepper.host)
