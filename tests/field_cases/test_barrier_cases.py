@@ -102,7 +102,7 @@ class TestAfterThePause:
         run.start()
         await run.published(0)
         await run.quiet()
-        assert run.rollouts.in_flight == 8
+        assert run.engine.in_flight == 8
         first = groups_of(run.log.records, Action.LAUNCH_GROUP)
         if kept_out == "the commits":
             # The six that are finished during the cut are committed after it, all at once.
@@ -125,9 +125,9 @@ class TestAfterThePause:
         await run.published(step)
         await run.logged(Action.SYNC_WEIGHTS, version=4)
         await run.quiet()
-        assert run.rollouts.in_flight == 8
+        assert run.engine.in_flight == 8
         assert groups_of(run.log.records, Action.LAUNCH_GROUP)[:8] == first
-        assert not {*first} & {*run.rollouts._tasks}
+        assert not {*first} & {*run.engine.attempts}
         await run.finish()
         rig.check_end(run)
 

@@ -214,7 +214,7 @@ async def cut_after_a_cancelled_commit(rig: Rig) -> None:
     hold = run.holds.hold(Action.COMMIT_GROUP, group=group)
     run.generator.finish(group)
     await run.at(hold)
-    run.rollouts._tasks[group].cancel()
+    run.engine.attempts[group].task.cancel()
     await run.quiet()
     run.cut.release()
     await rig.check_resume(run, await run.published(1))

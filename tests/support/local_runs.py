@@ -61,6 +61,7 @@ def tiny_config(**changes: Any) -> RunConfig:
         "checkpoint": {"every": 1, "cut": "full"},
         "plane": {"kind": "memory"},
         "task": {"prompts": 5, "length": 2, "vocabulary": 3},
+        "failures": {"pause_s": 0},
     }
     for name, value in changes.items():
         raw[name] = {**raw.get(name, {}), **value} if isinstance(value, dict) else value

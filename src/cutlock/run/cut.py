@@ -14,20 +14,22 @@ from cutlock.errors import InvariantError, InventoryError
 from cutlock.plane.base import DataPlane, take_inventory
 from cutlock.records import IndexEntry
 from cutlock.run.capture import Capture, LedgerRead
-from cutlock.run.state import RunState
+from cutlock.run.state import Facts, RunState, SavePhase
 
 __all__ = ["read_in_window", "require_inventory", "take_cut"]
-
-Facts = dict[str, Any]
-"""What a read says of itself in the event log."""
 
 
 async def read_in_window(state: RunState, cut: Cut, capture: Capture) -> None:
     """Make the reads one after the other, each an action of its own; nothing may change."""
     _require_between_steps(state)
-    for action, read in _READS.items():
-        await state.stops.reach(action)
-        state.events.record(action, **read(state, cut, capture))
+    for place, (action, read) in enumerate(_READS.items()):
+        state.phases.save = _READING[place]
+
+        async def made(read: Read = read) -> Facts:
+            return read(state, cut, capture)
+
+        await state.act(action, made)
+    state.phases.save = SavePhase.PLANE
 
 
 def take_cut(state: RunState, cut: Cut, capture: Capture) -> None:
@@ -82,27 +84,27 @@ def _read_cursor(state: RunState, cut: Cut) -> int:
     return state.sampler.cursor
 
 
-def _cursor(state: RunState, cut: Cut, capture: Capture) -> Facts:
+def _cursor(state: RunState, cut: Cut, capture: Capture) -> dict[str, Any]:
     capture.cursor = _read_cursor(state, cut)
     return {"cursor": capture.cursor}
 
 
-def _loader(state: RunState, cut: Cut, capture: Capture) -> Facts:
+def _loader(state: RunState, cut: Cut, capture: Capture) -> dict[str, Any]:
     capture.loader = loader = state.loader.snapshot(cut)
     return {"epoch": loader.epoch, "position": loader.position}
 
 
-def _spare_pool(state: RunState, cut: Cut, capture: Capture) -> Facts:
+def _spare_pool(state: RunState, cut: Cut, capture: Capture) -> dict[str, Any]:
     capture.spare_pool = spares = state.pool.snapshot(cut)
     return {"groups": [spare.key for spare in spares]}
 
 
-def _index(state: RunState, cut: Cut, capture: Capture) -> Facts:
+def _index(state: RunState, cut: Cut, capture: Capture) -> dict[str, Any]:
     capture.index = index = state.buffer.snapshot(cut)
     return {"groups": [entry.group_id for entry in index]}
 
 
-def _ledger(state: RunState, cut: Cut, capture: Capture) -> Facts:
+def _ledger(state: RunState, cut: Cut, capture: Capture) -> dict[str, Any]:
     owned = {entry.group_id for entry in capture.index or ()}
     records = state.ledger.snapshot(cut, owned)
     capture.ledger = LedgerRead(
@@ -116,10 +118,21 @@ def _ledger(state: RunState, cut: Cut, capture: Capture) -> Facts:
     return {"groups": [record.group_id for record in records]}
 
 
-_READS: dict[Action, Callable[[RunState, Cut, Capture], Facts]] = {
+Read = Callable[[RunState, Cut, Capture], dict[str, Any]]
+
+_READS: dict[Action, Read] = {
     Action.READ_CURSOR: _cursor,
     Action.READ_LOADER: _loader,
     Action.READ_SPARE_POOL: _spare_pool,
     Action.READ_INDEX: _index,
     Action.READ_LEDGER: _ledger,
 }
+
+_READING = (
+    SavePhase.CURSOR,
+    SavePhase.LOADER,
+    SavePhase.POOL,
+    SavePhase.INDEX,
+    SavePhase.LEDGER,
+)
+"""Where a save is before each of the reads."""

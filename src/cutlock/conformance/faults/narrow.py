@@ -272,7 +272,7 @@ def _cut_beside_step() -> Switch:
     saves = Saver.save
 
     async def save(saver: Saver) -> None:
-        saver._tasks.create_task(saves(saver))
+        saver.tasks.create_task(saves(saver))
         await asyncio.sleep(0)  # it has begun, so that it can be waited for
 
     return _pump_goes_on("requested", "copy") | Switch(patches=(Patch(Saver, "save", save),))
