@@ -34,7 +34,6 @@ them as such."""
 GROUPS: dict[str, tuple[str, ...]] = {
     "Starting a run, or going on with one": (
         "run/config",
-        "cli/kill_plan",
         "run/resume_rules",
         "run/endpoint",
         "loader",

@@ -10,15 +10,8 @@ import msgspec
 
 from cutlock.bond.following import Ending, Replayed
 from cutlock.bond.walk import StatesDifferError
-from cutlock.cli.command import (
-    NamedPath,
-    ToolCommand,
-    json_option,
-    manifest_option,
-    write_result,
-)
-from cutlock.cli.exits import ExitCode
-from cutlock.cli.options import beginning
+from cutlock.cli.command import ExitCode, ToolCommand, current_terminal
+from cutlock.cli.options import NamedPath, beginning, json_option, manifest_option
 from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT, Fault, fault_of, named_fault
 from cutlock.conformance.free.moves import MACHINE_MOVES
 from cutlock.conformance.free.pair import bounds_of_trace, replay_trace
@@ -27,7 +20,6 @@ from cutlock.conformance.replay.counterexample import replay_example
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, DivergenceError, ToolError
-from cutlock.report.terminal import Terminal
 from cutlock.tlc.itf import Counterexample, Step, from_itf
 from cutlock.tlc.manifest import Manifest, Mode, load_manifest
 
@@ -101,8 +93,7 @@ def replay(
     second_lines: bool,
     plane: str,
     manifest_path: Path,
-    json_path: Path | None,
-) -> ExitCode:
+) -> ReplayReport:
     """Replay each TRACE, a counterexample or a walk in the Informal Trace Format.
 
     TRACE is a file, or the name of a trace that ships with cutlock.
@@ -113,9 +104,7 @@ def replay(
     """
     manifest = load_manifest(manifest_path)
     reports = tuple(_replay(path, manifest, fault_name, second_lines) for path in traces)
-    report = ReplayReport(ok=all(found.ok for found in reports), traces=reports)
-    write_result(json_path, report)
-    return ExitCode.OK if report.ok else ExitCode.FAILED
+    return ReplayReport(ok=all(found.ok for found in reports), traces=reports)
 
 
 def _replay(
@@ -130,7 +119,7 @@ def _replay(
     (model,) = manifest.select([example.model])
     config = manifest.root / manifest.configs / model.config
     walk = model.mode is not Mode.MUTANT
-    Terminal.current().show(f"{path.name}: {'a walk' if walk else f'against {example.property}'}")
+    current_terminal().show(f"{path.name}: {'a walk' if walk else f'against {example.property}'}")
     if example.model in BARRIER_FAULTS:
         if fault_name not in (None, _AUTO, example.model):
             raise ConfigError(f"{fault_name!r} is no fault of the barrier; give {_AUTO}")
@@ -143,7 +132,7 @@ def _replay(
     if walk:
         ok = found.ending is Ending.KEPT and found.diverged is None
     verdict = _verdict(found, walk=walk)
-    Terminal.current().show(verdict)
+    current_terminal().show(verdict)
     return TraceReport(trace=str(path), ok=ok, verdict=verdict, replayed=found)
 
 
@@ -151,7 +140,7 @@ def _replay_free(path: Path, example: Counterexample, fault_name: str | None) ->
     """Replay a walk that carries its bounds: what a free schedule has left."""
     if fault_name is not None:
         raise ConfigError(f"{path}: no fault belongs to a walk; leave --fault out")
-    Terminal.current().show(f"{path.name}: a walk")
+    current_terminal().show(f"{path.name}: a walk")
     calls = [step.action for step in example.steps[1:]]
     diverged, differences, why, ending = None, tuple[str, ...](), "", Ending.KEPT
     try:
@@ -180,7 +169,7 @@ def _replay_free(path: Path, example: Counterexample, fault_name: str | None) ->
         why=why,
     )
     verdict = _verdict(found, walk=True)
-    Terminal.current().show(verdict)
+    current_terminal().show(verdict)
     ok = ending is Ending.KEPT and diverged is None
     return TraceReport(trace=str(path), ok=ok, verdict=verdict, replayed=found)
 
@@ -221,7 +210,7 @@ def _fault(model: str, walk: bool, name: str | None) -> Fault | None:
 
 def _show_step(number: int, step: Step, what: str) -> None:
     note = "" if what == "done" else f"  <- {what}"
-    Terminal.current().show(f"{number:4}  {step.action}{note}")
+    current_terminal().show(f"{number:4}  {step.action}{note}")
 
 
 def _verdict(found: Replayed, *, walk: bool) -> str:
