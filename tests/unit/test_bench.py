@@ -237,7 +237,7 @@ def test_the_page_has_every_figure_with_its_goal_machine_and_command() -> None:
     assert "1 of 2 goals are reached" in text
     assert "| buffer: late | ≤ 3 | 4 (4 to 4) | it is slow |" in text
     assert "| work | 2 | 1 | ms | 2 (2 to 2) | ≤ 3, reached |" in text
-    assert "- `work`: our work. Beside it: their work." in text
+    assert "- `work`: our work. Compared with: their work." in text
     assert "`cutlock bench buffer`" in text
     assert found.machine.cpu in text
 
@@ -254,7 +254,7 @@ def test_a_figure_at_several_sizes_is_plotted() -> None:
 def test_the_page_that_is_kept_is_that_of_the_results_that_are_kept() -> None:
     kept = kept_results(GROUPS)
     text = (ROOT / "docs" / "performance.md").read_text()
-    assert text == page(kept), "write it anew: cutlock bench --page docs"
+    assert text == page(kept), "write it again: cutlock bench --page docs"
     assert {path.stem for path in KEPT.glob("*.json")} == {result.group for result in kept}
     plots = {path.name for path in (ROOT / "docs" / "performance").glob("*.svg")}
     assert plots == set(re.findall(r"\(performance/([^)]*)\)", text))

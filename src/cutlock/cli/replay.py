@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
-from cutlock.bond.following import Ending, Replayed
-from cutlock.bond.walk import StatesDifferError
-from cutlock.cli.command import ExitCode, ToolCommand, current_terminal
+from cutlock.bond.bond import Bond
+from cutlock.bond.replay import Ending, Replayed, walk_of
+from cutlock.bond.replay import replay as replay_on
+from cutlock.cli.command import ExitCode, ToolCommand, current_terminal, write_result
 from cutlock.cli.options import NamedPath, beginning, json_option, manifest_option
-from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT, Fault, fault_of, named_fault
-from cutlock.conformance.free.moves import MACHINE_MOVES
-from cutlock.conformance.free.pair import bounds_of_trace, replay_trace
-from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
-from cutlock.conformance.replay.counterexample import replay_example
-from cutlock.conformance.stepping.bounds import Bounds
-from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.errors import ConfigError, DivergenceError, ToolError
-from cutlock.tlc.itf import Counterexample, Step, from_itf
+from cutlock.conformance.barrier import BARRIER
+from cutlock.conformance.faults import FAULTS, fault_of, named_fault
+from cutlock.conformance.free.pair import constants_of_trace
+from cutlock.conformance.protocol import CUTLOCK, FREE, CutlockStepper
+from cutlock.errors import ConfigError, NoPlaceError, ToolError
+from cutlock.tlc.itf import Step, from_itf
 from cutlock.tlc.manifest import Manifest, Mode, load_manifest
 
 __all__ = ["ReplayReport", "TraceReport", "replay"]
 
 _AUTO = "auto"
 _SHIPPED_TRACES = ("traces/counterexamples", "traces/regressions")
-_MEMORY = Path("/dev/shm")
 
 
 class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,13 +37,21 @@ class TraceReport(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     """The promise holds; of a walk, every state is that of the specification."""
     verdict: str
-    replayed: Replayed
+    replayed: Replayed | None
+    """None if the code has no place for the trace; `verdict` says why."""
 
 
 class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     """All traces."""
 
     ok: bool
+    """Every trace was replayed, and each is `ok`."""
+    replayed: int
+    """Traces that were."""
+    failed: int
+    """Of those, the ones that are not `ok`."""
+    no_place: int
+    """Traces that the code has no place for."""
     traces: tuple[TraceReport, ...]
 
 
@@ -58,7 +66,8 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     exits={
         ExitCode.OK: "as the code promises",
         ExitCode.FAILED: "a promise is broken, or a walk comes to another state",
-        ExitCode.USAGE: "wrong usage, or a trace that the code has no place for",
+        ExitCode.USAGE: "wrong usage, or a trace that the code has no place for; all others are "
+        "replayed",
         ExitCode.TOOL_FAILED: "a file is no trace",
         ExitCode.INTERRUPTED: "interrupted; nothing is written",
     },
@@ -93,7 +102,7 @@ def replay(
     second_lines: bool,
     plane: str,
     manifest_path: Path,
-) -> ReplayReport:
+) -> ExitCode:
     """Replay each TRACE, a counterexample or a walk in the Informal Trace Format.
 
     TRACE is a file, or the name of a trace that ships with cutlock.
@@ -103,31 +112,54 @@ def replay(
     promise; with --fault the promise breaks in the same step as in the model.
     """
     manifest = load_manifest(manifest_path)
-    reports = tuple(_replay(path, manifest, fault_name, second_lines) for path in traces)
-    return ReplayReport(ok=all(found.ok for found in reports), traces=reports)
+    bonds = _bonds(manifest_path, second_lines)
+    reports = tuple(_replay(path, manifest, bonds, fault_name) for path in traces)
+    replayed = [report for report in reports if report.replayed is not None]
+    report = ReplayReport(
+        ok=all(found.ok for found in reports),
+        replayed=len(replayed),
+        failed=sum(not found.ok for found in replayed),
+        no_place=len(reports) - len(replayed),
+        traces=reports,
+    )
+    if len(reports) > 1:
+        current_terminal().show(
+            f"{report.replayed - report.failed} traces as the code promises, {report.failed} not; "
+            f"{report.no_place} that the code has no place for"
+        )
+    write_result(report)
+    if report.failed:
+        return ExitCode.FAILED
+    return ExitCode.USAGE if report.no_place else ExitCode.OK
 
 
 def _replay(
-    path: Path, manifest: Manifest, fault_name: str | None, second_lines: bool
+    path: Path, manifest: Manifest, bonds: Sequence[Bond[Any]], fault_name: str | None
 ) -> TraceReport:
     try:
         example = from_itf(path.read_bytes())
     except ToolError as error:
         raise ToolError(f"{path}: {error}") from error
-    if example.model.startswith("["):
-        return _replay_free(path, example, fault_name)
-    (model,) = manifest.select([example.model])
-    config = manifest.root / manifest.configs / model.config
-    walk = model.mode is not Mode.MUTANT
+    free = example.model.startswith("[")
+    walk = free or manifest.select([example.model])[0].mode is not Mode.MUTANT
+    if free and fault_name is not None:
+        raise ConfigError(f"{path}: no fault belongs to a walk; leave --fault out")
     current_terminal().show(f"{path.name}: {'a walk' if walk else f'against {example.property}'}")
-    if example.model in BARRIER_FAULTS:
-        if fault_name not in (None, _AUTO, example.model):
-            raise ConfigError(f"{fault_name!r} is no fault of the barrier; give {_AUTO}")
-        found = replay_barrier_example(
-            example, config, faulty=fault_name is not None, on_step=_show_step
+    cutlock, barrier = bonds
+    bond = FREE if free else barrier if example.model in barrier.faults else cutlock
+    try:
+        found = replay_on(
+            bond,
+            walk_of(example) if walk else example,
+            fault=_fault(bond, example.model, fault_name),
+            constants=constants_of_trace(example) if free else None,
+            on_step=_show_step,
         )
-    else:
-        found = _replay_run(example, config, walk, fault_name, second_lines)
+    except NoPlaceError as error:
+        current_terminal().show(f"No place: {error}.")
+        return TraceReport(trace=str(path), ok=False, verdict=str(error), replayed=None)
+    if found.fault is not None and bond is cutlock:
+        found = msgspec.structs.replace(found, fault=fault_of(found.fault).name)
     ok = found.ending is not Ending.BROKEN
     if walk:
         ok = found.ending is Ending.KEPT and found.diverged is None
@@ -136,76 +168,22 @@ def _replay(
     return TraceReport(trace=str(path), ok=ok, verdict=verdict, replayed=found)
 
 
-def _replay_free(path: Path, example: Counterexample, fault_name: str | None) -> TraceReport:
-    """Replay a walk that carries its bounds: what a free schedule has left."""
-    if fault_name is not None:
-        raise ConfigError(f"{path}: no fault belongs to a walk; leave --fault out")
-    current_terminal().show(f"{path.name}: a walk")
-    calls = [step.action for step in example.steps[1:]]
-    diverged, differences, why, ending = None, tuple[str, ...](), "", Ending.KEPT
-    try:
-        with (
-            _directory() as made,
-            Stepper(bounds_of_trace(example), Path(made, "run"), moves=MACHINE_MOVES) as stepper,
-        ):
-            replay_trace(example, stepper)
-    except StatesDifferError as error:
-        diverged, differences = error.number, tuple(map(str, error.differences))
-    except DivergenceError as error:
-        ending, why = Ending.REFUSED, str(error)
-    else:
-        for number, step in enumerate(example.steps[1:], 1):
-            _show_step(number, step, "done")
-    found = Replayed(
-        model=example.model,
-        promise="",
-        fault=None,
-        length=len(calls),
-        ending=ending,
-        step=len(calls) if diverged is None else diverged,
-        action=str(calls[(diverged or len(calls)) - 1]),
-        diverged=diverged,
-        differences=differences,
-        why=why,
-    )
-    verdict = _verdict(found, walk=True)
-    current_terminal().show(verdict)
-    ok = ending is Ending.KEPT and diverged is None
-    return TraceReport(trace=str(path), ok=ok, verdict=verdict, replayed=found)
+def _bonds(manifest: Path, second_lines: bool) -> tuple[Bond[Any], Bond[Any]]:
+    """Of the run and of the barrier, with the models of that manifest."""
+    stepper = partial(CutlockStepper, second_lines=second_lines)
+    return replace(CUTLOCK, manifest=manifest, stepper=stepper), replace(BARRIER, manifest=manifest)
 
 
-def _directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None)
-
-
-def _replay_run(
-    example: Counterexample, config: Path, walk: bool, fault_name: str | None, second_lines: bool
-) -> Replayed:
-    fault = _fault(example.model, walk, fault_name)
-    if walk:
-        example = Counterexample(example.model, "", example.steps)
-    with _directory() as made:
-        return replay_example(
-            example,
-            Bounds.read(config),
-            Path(made, "run"),
-            fault=fault,
-            protected=fault_name is None,
-            second_lines=second_lines,
-            on_step=_show_step,
-        )
-
-
-def _fault(model: str, walk: bool, name: str | None) -> Fault | None:
-    """The named fault; of a counterexample also its own, for what it assumes of the world."""
-    if model in WITHOUT_A_FAULT:
-        raise ConfigError(
-            f"{model} has no place in a stepped run: {WITHOUT_A_FAULT[model]}; "
-            f"`cutlock mutants {model}` checks it on the model"
-        )
-    if name is None and walk:
+def _fault(bond: Bond[Any], model: str, name: str | None) -> str | None:
+    """The fault as the bond has it: by a mutant that it answers to."""
+    if name is None or model in bond.no_place:
         return None
-    return fault_of(model) if name in (None, _AUTO) else named_fault(name)
+    if bond.name == BARRIER.name:
+        if name not in (_AUTO, model):
+            raise ConfigError(f"{name!r} is no fault of the barrier; give {_AUTO}")
+        return model
+    fault = fault_of(model) if name == _AUTO else named_fault(name)
+    return model if model in fault.mutants else fault.mutants[0]
 
 
 def _show_step(number: int, step: Step, what: str) -> None:

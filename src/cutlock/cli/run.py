@@ -18,7 +18,7 @@ from cutlock.cli.command import ExitCode, ToolCommand, current_terminal
 from cutlock.cli.inspect import names_of
 from cutlock.cli.options import beginning, json_option, quiet_option
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.core import Controller, RunReport, Status
+from cutlock.controller.core import Controller
 from cutlock.controller.local import build_local
 from cutlock.errors import BundleNotFoundError, ConfigError, CutlockError
 from cutlock.plane.loopback import keep_ray_on_loopback
@@ -29,6 +29,7 @@ from cutlock.run.directory import RunDirectory
 from cutlock.run.endpoint import require_port
 from cutlock.run.restore import ResumePlan, verify_for_resume
 from cutlock.run.save import FailedSave
+from cutlock.run.status import RunReport, Status
 from cutlock.stops import NO_STOPS, StopPoints
 
 __all__ = ["KILLABLE", "NEVER_ANNOUNCED", "Following", "KillPlan", "resume", "run"]
@@ -267,7 +268,7 @@ async def _run_here(
     stops: StopPoints,
     watch: Callable[[str, Status | None], None],
 ) -> RunReport:
-    with directory.lock():
+    with directory.taken(directory.seen):
         controller = await build_local(directory, config, plan, stops=stops)
         watching = asyncio.create_task(_watch(controller, watch))
         try:
