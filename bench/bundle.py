@@ -30,8 +30,8 @@ from pathlib import Path
 from bench.cluster import MEGABYTE, Cluster, Filled, cluster
 from bench.harness import Goal, Measurement, Session, compare, interleave, timed
 from bench.scratch import scratch
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY, SIDECARS, TRAINING_INFO
 from cutlock.bundle.files import REAL, digest_file, digest_files, walk
+from cutlock.bundle.layout import DATA_PLANE, POLICY, SIDECARS, TRAINING_INFO
 from cutlock.bundle.writing import BundleWriter
 from cutlock.controller.assembly import build_prompts
 from cutlock.run.config import CheckpointConfig

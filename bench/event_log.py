@@ -36,7 +36,7 @@ from cutlock.run.directory import RunDirectory
 from cutlock.run.restore import load_plane
 from cutlock.run.save import RunIdentity
 from cutlock.workers.base import Generator, Trainer
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 from cutlock.workers.torch_generator import LocalGenerator, TorchGenerator
 from cutlock.workers.torch_trainer import LocalTrainer, TorchTrainer
 
@@ -149,7 +149,7 @@ async def _build(
         ),
     )
     if not log:
-        controller._train._metrics = NoMetrics()
+        controller.engine._metrics = NoMetrics()
     return controller, events
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import cutlock.commands.run
-from cutlock.bundle.artifacts import DATA_PLANE, LEDGER, LOADER, MANIFEST, POLICY, TRAINING_INFO
+from cutlock.bundle.layout import DATA_PLANE, LEDGER, LOADER, MANIFEST, POLICY, TRAINING_INFO
 from cutlock.run.restore import ResumePlan
 from tests.support.commands import assert_refused, cutlock_
 from tests.support.corruption import FIRST, NEWEST, WAY_OUT, Saved, canaries, flip, look_at

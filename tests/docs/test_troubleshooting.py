@@ -20,7 +20,7 @@ from types import ModuleType
 
 import pytest
 
-from cutlock.bundle.artifacts import LEDGER
+from cutlock.bundle.layout import LEDGER
 from cutlock.controller.assembly import build_prompts
 from cutlock.errors import MisuseError
 from cutlock.plane.loopback import keep_ray_on_loopback

@@ -271,7 +271,7 @@ class TestOneLoopPerMachine:
                 assert not loop.is_closed()
                 incarnation = stepper.incarnation
                 if incarnation is not None and incarnation.stage == "running":
-                    state = incarnation.controller._state
+                    state = incarnation.engine.state
                     inside |= {pair.steps[-1].action.name} if state.barrier.slots else set()
             # Slots were held from one move to the next, and every one of them was left.
             assert {Action.BEGIN_COMMIT, Action.PUT_ROWS} <= inside
@@ -297,7 +297,7 @@ class TestOneLoopPerMachine:
             to(Action.BEGIN_COMMIT)
             to(Action.BEGIN_COMMIT)
             assert stepper.incarnation is not None
-            barrier = stepper.incarnation.controller._state.barrier
+            barrier = stepper.incarnation.engine.state.barrier
             assert barrier.slots == 2
             to(Action.PUT_ROWS)
             to(Action.REQUEST_CUT)

@@ -89,7 +89,7 @@ EXPECTED = {
     "digest_binds_too_little": Expected("mixed_bundle_accepted", NOTICED, 26, 26, (NOTICED, 38)),
     "mixed_bundle_restored": Expected("mixed_bundle_accepted", NOTICED, 19, 19, (BROKEN, 19)),
     "touched_plane": Expected("touched_plane_accepted", NOTICED, 27, 27),
-    "stranger_in_plane": Expected("touched_plane_accepted", NOTICED, 20, 20),
+    "foreign_rows_in_plane": Expected("touched_plane_accepted", NOTICED, 20, 20),
     "narrow_cursor_early": Expected("cursor_read_early", REFUSED, 7, None, (NOTICED, 11)),
     "narrow_loader_early": Expected("loader_read_early", REFUSED, 4),
     "narrow_pool_early": Expected("pool_read_early", REFUSED, 7),

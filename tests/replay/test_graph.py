@@ -35,6 +35,8 @@ SMALL: dict[str, Value] = {
     "Narrow": False,
 }
 
+BOUNDED = ("Steps", "MayFail", "MayCrash", "Chosen", "Recorded")
+
 MODELS: dict[str, dict[str, Value]] = {
     "crashes and failures anywhere": {"MaxFailures": 1, "MaxCrashes": 1, "CrashAnywhere": True},
     "pairs in two units": {"Member": frozenset({1, 2}), "Units": frozenset({"u1", "u2"})},
@@ -45,11 +47,12 @@ MODELS: dict[str, dict[str, Value]] = {
 def explored(folder: Path, constants: dict[str, Value]) -> Graph:
     config = folder / "model.cfg"
     lines = [f" {name} = {to_tla(value)}" for name, value in constants.items()]
+    lines += [f" {name} <- MC{name}" for name in BOUNDED]
     config.write_text(
         "\n".join(["CONSTANTS", *lines, "SPECIFICATION LabelledSpec", "VIEW View"])
         + "\nACTION_CONSTRAINT Prints\n"
     )
-    job = Job(module=SPEC / "Labelled.tla", config=config, deadlock=False, tiny=True)
+    job = Job(module=SPEC / "LabelledCutlock.tla", config=config, deadlock=False, tiny=True)
     outcome, graph = explore(find_toolchain(), job)
     assert graph is not None, outcome
     return graph

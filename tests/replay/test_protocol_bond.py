@@ -25,7 +25,7 @@ REFUSED_LATER = {
     "places_not_checked",
     "digest_binds_too_little",
     "touched_plane",
-    "stranger_in_plane",
+    "foreign_rows_in_plane",
 }
 NOT_TOLD = {"mixed_bundle_restored"}
 """Those whose start refuses in the last step of the counterexample."""

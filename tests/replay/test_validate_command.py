@@ -131,7 +131,8 @@ def test_a_log_that_is_none_exits_1_and_names_the_line(tmp_path: Path) -> None:
 
 @pytest.mark.tlc
 def test_a_specification_that_is_broken_exits_4(tmp_path: Path) -> None:
-    (tmp_path / "Accept.tla").write_text("---- MODULE Accept ----\nEXTENDS Nowhere\n====\n")
+    broken = "---- MODULE TraceCutlock ----\nEXTENDS Nowhere\n====\n"
+    (tmp_path / "TraceCutlock.tla").write_text(broken)
     assert "error: logs: " in validate(GOOD, code=4, spec=tmp_path).stderr
 
 

@@ -112,7 +112,7 @@ def a_failed_save_counts_as_done(patch: pytest.MonkeyPatch) -> None:
         try:
             await write(self, step, *rest)
         except CutlockError:
-            self._saved_step = step
+            self.saved_step = step
             raise
 
     patch.setattr(Saver, "_write", hasty)

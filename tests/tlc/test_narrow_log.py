@@ -24,14 +24,13 @@ BOUNDS = """CONSTANTS
     Window = 1
     Sampler = "in_order"
     SpareMark = 0
-    CrashAnywhere = TRUE
     Capacity = 4
-    Ordered = TRUE
     Units = {"0", "1"}
     Narrow = TRUE
-    NarrowCut <- NarrowNow
-    Prompts <- RealPrompts
-    PutIsTorn <- WholePut"""
+    Steps <- TraceSteps
+    NarrowCut <- TraceNarrowCut
+    Prompts <- TracePrompts
+    PutIsTorn <- TracePutIsTorn"""
 
 ONE, TWO, THREE = (1, 1), (2, 1), (3, 1)
 

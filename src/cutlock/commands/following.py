@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cutlock.controller.core import RunReport, Status
 from cutlock.report.progress import Progress
 from cutlock.run.config import RunConfig
 from cutlock.run.save import FailedSave
+from cutlock.run.status import RunReport, Status
 
 __all__ = ["Following"]
 

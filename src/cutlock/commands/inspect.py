@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from cutlock.bundle.artifacts import ARTIFACTS, MANIFEST
 from cutlock.bundle.contents import TrainingInfo
+from cutlock.bundle.layout import ARTIFACTS, MANIFEST, parse_name
 from cutlock.bundle.manifest import Manifest
-from cutlock.bundle.names import parse_name
 from cutlock.bundle.publication import Scan, scan
 from cutlock.errors import BundleNotFoundError
 from cutlock.records import Snapshot

@@ -13,7 +13,7 @@ from cutlock.bundle.publication import DebrisKind, latest, scan
 from cutlock.commands.following import Following
 from cutlock.commands.inspect import names_of
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.core import Controller, RunReport, Status
+from cutlock.controller.core import Controller
 from cutlock.controller.kill_plan import KILLABLE, KillPlan
 from cutlock.controller.local import build_local
 from cutlock.errors import BundleNotFoundError, ConfigError, CutlockError
@@ -26,6 +26,7 @@ from cutlock.run.config import RunConfig, load_config
 from cutlock.run.directory import RunDirectory
 from cutlock.run.endpoint import require_port
 from cutlock.run.restore import ResumePlan, verify_for_resume
+from cutlock.run.status import RunReport, Status
 from cutlock.stops import NO_STOPS, StopPoints
 
 __all__ = ["resume", "run"]
@@ -210,7 +211,7 @@ async def _run_here(
     stops: StopPoints,
     watch: Callable[[str, Status | None], None],
 ) -> RunReport:
-    with directory.lock():
+    with directory.taken(directory.seen):
         controller = await build_local(directory, config, plan, stops=stops)
         watching = asyncio.create_task(_watch(controller, watch))
         try:

@@ -61,7 +61,7 @@ class Run(Stepper):
         self._foreseen.do(call)
 
     def state(self) -> State:
-        """The variables of `spec/Cutlock.tla`."""
+        """The variables of `spec/State.tla`."""
         return self._switch.state(self._stepper)
 
     def close(self) -> None:

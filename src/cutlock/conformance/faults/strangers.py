@@ -70,7 +70,7 @@ STRANGER_FAULTS = (
     Fault(
         name="touched_plane_accepted",
         what="a store that somebody has used is restored into",
-        mutants=("touched_plane", "stranger_in_plane"),
+        mutants=("touched_plane", "foreign_rows_in_plane"),
         world=Switch(prepare=_share, moves={"Late": _late}),
         protection=Switch(patches=(Patch(MemoryBootstrap, "require_untouched", _look_away),)),
     ),

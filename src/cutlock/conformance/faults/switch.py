@@ -16,7 +16,7 @@ from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.run import assembly, open_save
+from cutlock.run import open_save, start
 from cutlock.run.state import RunState, build_state
 from cutlock.stops import StopPoints
 from cutlock.tlc.values import Value
@@ -143,7 +143,7 @@ def built(change: Callable[[RunState], None]) -> Switch:
         change(state)
         return state
 
-    return Switch(patches=(Patch(assembly, "build_state", build),))
+    return Switch(patches=(Patch(start, "build_state", build),))
 
 
 class Reaching:

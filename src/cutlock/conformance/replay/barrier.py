@@ -3,7 +3,7 @@
 Everyone of the model is a real task that enters a slot or a cut. Each has an event loop of its
 own, so that who was handed a place goes on when the schedule says so and not before.
 
-Source: `spec/Barrier.tla`, `spec/BarrierMutants.tla`; design, sections 5 and 13.
+Source: `spec/Barrier.tla`, `spec/MutantBarrier.tla`; design, sections 5 and 13.
 """
 
 from __future__ import annotations

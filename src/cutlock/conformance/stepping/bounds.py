@@ -20,7 +20,7 @@ from cutlock.loader import epoch_order
 from cutlock.run.config import RunConfig, parse_config
 from cutlock.tlc.config import read_config
 from cutlock.tlc.values import ModelValue, Value, to_tla
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 
 __all__ = ["Bounds"]
 
@@ -31,7 +31,7 @@ _LENGTH = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Constants of the spec, with its names in snake case; see `spec/Cutlock.tla`.
+    """Constants of `spec/State.tla` and `spec/MCCutlock.tla`, with their names in snake case.
 
     A run serves whole epochs. If `batches` ends within one, the code has more to serve where
     the spec is at its end, and what follows from the end cannot be done.
@@ -107,7 +107,7 @@ class Bounds:
                     "keep": 1,
                     "failures_in_a_row": _FAR,
                 },
-                "failures": {"attempts": _FAR, "drop_budget": _FAR},
+                "failures": {"attempts": _FAR, "drop_budget": _FAR, "pause_s": 0},
                 "plane": {"kind": "memory", "units": len(self.units)},
                 "task": {
                     "prompts": self.per_epoch * self.size,

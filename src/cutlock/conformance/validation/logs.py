@@ -4,7 +4,7 @@ The logs of all starts of a run are one behaviour: each start but the first foll
 Group ids become prompts of the model by the order in which the data set is served, which the
 run's own files give; so a log cannot choose its prompts.
 
-Source: design, section 13; `spec/Accept.tla`.
+Source: design, section 13; `spec/TraceCutlock.tla`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import msgspec
 
 from cutlock.alphabet import ARGUMENTS, Action
 from cutlock.audit.history import COMPLETE, Event, History, read_history
-from cutlock.bundle.artifacts import TRAINING_INFO
 from cutlock.bundle.contents import TrainingInfo
+from cutlock.bundle.layout import TRAINING_INFO
 from cutlock.bundle.publication import scan
 from cutlock.errors import ConformanceError
 from cutlock.loader import epoch_order
@@ -54,6 +54,8 @@ INVARIANTS = (
 )
 """Checked after every event."""
 
+_OF_A_LOG = ("Steps", "NarrowCut", "Prompts", "PutIsTorn")
+"""Operators that a log puts its own in place of."""
 _NOBODY = (0, 0)
 """Stands for a group that the data set does not serve; no action takes it."""
 _PROMPT = frozenset({"group", "substitute"})
@@ -105,7 +107,7 @@ class RunLog:
 
     name: str
     bounds: str
-    """The CONSTANTS part of a configuration, but for what bounds trouble."""
+    """The CONSTANTS part of a configuration, but for `Failures`."""
     events: tuple[Value, ...]
     places: tuple[str, ...]
     """File, line and action of each event."""
@@ -138,13 +140,11 @@ def validate(
         by_bounds.setdefault(run.bounds, []).append(number)
     found: dict[int, Validated] = {}
     for bounds, numbers in by_bounds.items():
-        # What has happened is in the logs; these only have to leave room for it.
         failures = max(runs[number].failures for number in numbers)
-        crashes = max(runs[number].starts for number in numbers)
         accept = LogSpec(
-            spec / "Accept.tla",
-            constants=f"{bounds}\n    MaxFailures = {failures}\n    MaxCrashes = {crashes}",
-            init="AcceptInit",
+            spec / "TraceCutlock.tla",
+            constants=f"{bounds}\n    Failures = {failures}",
+            init="TraceInit",
             invariants=INVARIANTS,
             show="Shown",
         )
@@ -443,16 +443,12 @@ def _bounds(facts: RunFacts, config: RunConfig, starts: Sequence[Any]) -> str:
         "Window": sampler["window"],
         "Sampler": sampler["name"],
         "SpareMark": config.buffer.spare_prompts,
-        "CrashAnywhere": True,
         "Capacity": config.capacity(),
-        "Ordered": True,
         "Units": frozenset(units),
         "Narrow": narrow,  # of any start; each says of itself whether it is
     }
     lines = [f"    {name} = {to_tla(value)}" for name, value in values.items()]
-    lines.append("    NarrowCut <- NarrowNow")
-    lines.append("    Prompts <- RealPrompts")
-    lines.append("    PutIsTorn <- WholePut")
+    lines += [f"    {name} <- Trace{name}" for name in _OF_A_LOG]
     if sampler.get("order") == "freshest":
         lines.append("    FirstFinished <- FirstFreshest")
     return "\n".join(["CONSTANTS", *lines])

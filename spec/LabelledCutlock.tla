@@ -1,4 +1,4 @@
------------------------------- MODULE Labelled ------------------------------
+-------------------------- MODULE LabelledCutlock ---------------------------
 (***************************************************************************)
 (* The same behaviours with the action of each step in a variable of its   *)
 (* own: `act` is the action's name with its arguments, as in               *)
@@ -6,7 +6,7 @@
 (* The configurations leave `act` out of what makes a state by `View`, so  *)
 (* the number of states has to be that of `Cutlock`.                       *)
 (***************************************************************************)
-EXTENDS Mutants
+EXTENDS MutantCutlock
 
 VARIABLE act
 

@@ -1,10 +1,10 @@
-------------------------------- MODULE Story -------------------------------
+---------------------------- MODULE StoryCutlock ----------------------------
 (***************************************************************************)
 (* The fault that the project starts from, with its own numbers: gate      *)
 (* window 1, four prompts a step, trainer at step 7, dispatch cursor 6,    *)
 (* and a save that reads the cursor before anything else.                  *)
 (***************************************************************************)
-EXTENDS Labelled
+EXTENDS LabelledCutlock
 
 \* Seven batches have been trained, the bundle of step 6 is on disk.
 AtStepSeven ==

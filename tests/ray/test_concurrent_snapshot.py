@@ -1,4 +1,4 @@
-"""A storage unit that writes its rows aside answers meanwhile, and what is read is the same."""
+"""A storage unit answers during a concurrent snapshot, and what is read is the same."""
 
 from __future__ import annotations
 

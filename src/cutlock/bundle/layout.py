@@ -1,11 +1,13 @@
-"""The table of everything that a bundle holds: one row per artifact.
+"""What lies where: the directories of a run, and the table of everything that a bundle holds.
 
-The suffix `.pt` of the sidecars is kept for the sake of their known names only: they hold
-msgpack, and nothing in them is ever unpickled.
+The name of a directory says how far its save has come. The suffix `.pt` of the sidecars is kept
+for the sake of their known names only: they hold msgpack, and nothing in them is ever unpickled.
 """
 
 from __future__ import annotations
 
+import enum
+import re
 from dataclasses import dataclass
 
 from cutlock.plane.base import STAMP_FILE
@@ -23,9 +25,46 @@ __all__ = [
     "STAMP",
     "TRAINING_INFO",
     "Artifact",
+    "Place",
+    "directory_name",
     "is_part",
+    "parse_name",
     "required",
 ]
+
+
+class Place(enum.StrEnum):
+    """Where a save stands; the value is the prefix of its directory's name."""
+
+    PUBLISHED = ""
+    """`step_N`: the only resolvable name."""
+    TEMPORARY = "tmp_"
+    """`tmp_step_N`: being written, or left by a save that died; `tmp_step_N.2` the second try."""
+    TRASH = "trash_"
+    """`trash_step_N`: being removed."""
+    ABANDONED = "abandoned_"
+    """`abandoned_step_N`: of a timeline that somebody went back from."""
+
+
+_NAME = re.compile(r"(tmp_|trash_|abandoned_|)step_(0|[1-9][0-9]*)(?:\.[0-9]+)?")
+
+
+def directory_name(place: Place, step: int, copy: int = 1) -> str:
+    """Name of a step's directory; `copy` tells later ones with the same step apart."""
+    name = f"{place}step_{step}"
+    return name if copy == 1 else f"{name}.{copy}"
+
+
+def parse_name(name: str) -> tuple[Place, int] | None:
+    """Place and step of a directory's name; None if it is none of ours."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    place, step = Place(match[1]), int(match[2])
+    if "." in name and place not in {Place.ABANDONED, Place.TEMPORARY}:
+        return None
+    return place, step
+
 
 POLICY = "policy"
 LOADER = "train_dataloader.pt"

@@ -1,41 +1,45 @@
-------------------------------- MODULE Accept -------------------------------
+---------------------------- MODULE TraceCutlock ----------------------------
 (***************************************************************************)
 (* Logs of real runs against `Cutlock`: each event of a log is one step of *)
-(* the protocol, and what the event says of itself has to be what the      *)
-(* model has.  Times, attempts and admission ids are not modelled.         *)
+(* the protocol, and its arguments have to be those of the model.  Times,  *)
+(* attempts and admission ids are not modelled.  A configuration puts      *)
+(* `TraceName` in place of the protocol's `Name`.                          *)
 (***************************************************************************)
 EXTENDS Invariants
 
 CONSTANTS
     LastBatch,      \* prompts of the last batch of an epoch
     GroupSize,      \* rows of a group
-    Budgets         \* steps after which the run was told to end
+    Budgets,        \* steps after which the run was told to end
+    Failures        \* as many as the log tells of, or more
 
 VARIABLES
-    shelf,          \* bundles that a later start resumes from although they are not the newest
-    undone,         \* groups whose commit was rolled back and whose failure is still to be told
-    unseen,         \* groups launched after the last look for stale ones of a weight sync
+    older,          \* bundles that a later start resumes from although they are not the newest
+    rolled_back,    \* groups whose commit was rolled back and whose failure is still to be logged
+    unchecked,      \* groups launched after a weight sync last looked for stale ones
     cut,            \* how the start makes its cuts, "narrow" or "full"
-    over            \* the start has ended
+    ended           \* the start has ended
 
-\* For the configuration to put in place of `Prompts`.
-RealPrompts == {p \in (1..Batches) \X Member : p[1] % PerEpoch # 0 \/ p[2] <= LastBatch}
+\* The last batch of an epoch may be short.
+TracePrompts == {p \in (1..Batches) \X Member : p[1] % PerEpoch # 0 \/ p[2] <= LastBatch}
 
-\* For the configuration to put in place of `FirstFinished`: the latest start weight goes first.
+\* As in MCCutlock.
+TraceSteps == 0..(Batches * Size + Failures + 1)
+
+\* In place of `FirstFinished` where the latest start weight goes first.
 FirstFreshest(C, n) ==
     LET place == [p \in C |-> CHOOSE i \in 1..Len(order) : order[i] = p]
         Sooner(p) == {q \in C : wt[q] > wt[p] \/ (wt[q] = wt[p] /\ place[q] < place[p])}
     IN  {p \in C : Cardinality(Sooner(p)) < n}
 
-\* For the configuration to put in place of `PutIsTorn`: a log tells of a put when it has returned,
-\* and not of its parts.
-WholePut == FALSE
+\* A log tells of a put when it has returned, and not of its parts.
+TracePutIsTorn == FALSE
 
-\* For the configuration to put in place of `NarrowCut`: as the start says of itself.
-NarrowNow == cut = "narrow"
+\* As the start says of itself.
+TraceNarrowCut == cut = "narrow"
 
-AcceptInit ==
-    Init /\ shelf = {} /\ undone = {} /\ unseen = {} /\ cut = "full" /\ over = FALSE
+TraceInit ==
+    Init /\ older = {} /\ rolled_back = {} /\ unchecked = {} /\ cut = "full" /\ ended = FALSE
 
 \* Position within the epoch, in batches.
 InEpoch(n) == n % PerEpoch
@@ -65,17 +69,17 @@ Rollouts(e) ==
        /\ e.groups = Reserved /\ e.cursor = cursor + 1
        /\ e.start_weight = version /\ e.stamp = Stamp
        /\ CommitAdmission
-    \/ e.name = "LaunchGroup" /\ e.group \notin undone /\ LaunchGroup(e.group)
+    \/ e.name = "LaunchGroup" /\ e.group \notin rolled_back /\ LaunchGroup(e.group)
     \/ e.name = "BeginCommit" /\ e.end_weight = version /\ BeginCommit(e.group)
     \/ e.name = "PutRows" /\ PutRows(e.group)
     \/ e.name = "CommitGroup" /\ CommitGroup(e.group)
     \/ e.name = "RollbackGroup" /\ RollbackGroup(e.group)
     \/ e.name = "FailGroup" /\ FailGroup(e.group)
     \* The rollback was the failure.
-    \/ e.name = "FailGroup" /\ e.group \in undone /\ UNCHANGED vars
-    \/ e.name = "DropGroup" /\ e.group \notin undone /\ DropGroup(e.group)
+    \/ e.name = "FailGroup" /\ e.group \in rolled_back /\ UNCHANGED vars
+    \/ e.name = "DropGroup" /\ e.group \notin rolled_back /\ DropGroup(e.group)
     \/ /\ e.name = "SubstituteGroup"
-       /\ e.group \notin undone
+       /\ e.group \notin rolled_back
        /\ SubstituteGroup(e.group, e.substitute)
     \/ e.name = "AbortStale" /\ e.version = version /\ AbortStale(e.group)
 
@@ -90,9 +94,9 @@ Training(e) ==
     \* A rollout that was launched when the weights were on their way: the next sync sees it.
     \/ /\ e.name = "SyncWeights" /\ e.version = version
        /\ up = "running" /\ tp = "sync" /\ Sampler = "windowed"
-       /\ Stale # {} /\ Stale \subseteq unseen
+       /\ Stale # {} /\ Stale \subseteq unchecked
        /\ tp' = "idle"
-       /\ UNCHANGED <<up, rollout, buffer, version, short, computed, save, ghosts>>
+       /\ UNCHANGED <<up, rollout, buffer, progress, save, history>>
 
 \* The step that the open save is of: under the narrow cut the version may have moved since.
 SavedStep == IF cap.ledger.set THEN cap.ledger.v.weights.version ELSE version
@@ -128,7 +132,7 @@ Saving(e) ==
        /\ e.step = version
        /\ up = "running" /\ tp = "idle" /\ sv = "none" /\ saved < version
        /\ saved' = MaxOf(saved, NoBundle)
-       /\ UNCHANGED <<up, rollout, buffer, train, sv, door, cap, disk, ghosts>>
+       /\ UNCHANGED <<up, rollout, buffer, train, sv, door, cap, disk, history>>
     \* An old bundle could not be removed.
     \/ e.name = "FailSave" /\ e.step = saved /\ PruneBundles
 
@@ -149,7 +153,7 @@ Starting(e) ==
        /\ e.reason = "max_steps"
        /\ up = "running" /\ version \in Budgets /\ saved = version /\ sv = "none"
        /\ UNCHANGED vars
-    \* Whoever has a loop of their own may leave it between two steps.
+    \* A user's own loop may end between two steps.
     \/ /\ e.name = "EndRun"
        /\ e.reason = "stopped"
        /\ up = "running" /\ saved = version /\ sv = "none"
@@ -160,7 +164,7 @@ Starting(e) ==
     \* The next start resumes from an older bundle.
     \/ /\ e.name = "TakeBundle"
        /\ up = "down"
-       /\ \E b \in shelf : b.by = e.incarnation /\ b.disk.version = e.step /\ disk' = b.disk
+       /\ \E b \in older : b.by = e.incarnation /\ b.disk.version = e.step /\ disk' = b.disk
        /\ trained' = disk'.trained /\ dropped' = disk'.dropped
        /\ UNCHANGED <<up, rollout, buffer, train, sv, door, cap, saved, failures, crashes>>
     \* The next start leaves the rows of the bundle behind: its groups are owed again.
@@ -168,7 +172,7 @@ Starting(e) ==
        /\ up = "down"
        /\ disk' = [disk EXCEPT !.led = With(@, disk.index, "ADMITTED"), !.index = {},
                               !.order = <<>>, !.keys = {}, !.rows = {}, !.derived = {}]
-       /\ UNCHANGED <<up, rollout, buffer, train, sv, door, cap, saved, ghosts>>
+       /\ UNCHANGED <<up, rollout, buffer, train, sv, door, cap, saved, history>>
 
 \* The groups of an event are some that the data set serves.
 Served(e) ==
@@ -177,20 +181,23 @@ Served(e) ==
 
 Step(e) ==
     /\ Served(e)
-    /\ over => e.name = "Crash"
+    /\ ended => e.name = "Crash"
     /\ Rollouts(e) \/ Training(e) \/ Saving(e) \/ Starting(e)
-    /\ over' = (e.name = "EndRun")
+    /\ ended' = (e.name = "EndRun")
     /\ cut' = IF e.name = "BeginRun" THEN e.cut ELSE cut
-    /\ undone' = CASE e.name = "RollbackGroup" -> undone \cup {e.group}
-                   [] e.name = "FailGroup" -> undone \ {e.group}
-                   [] e.name = "Crash" -> {}
-                   [] OTHER -> undone
-    /\ unseen' = CASE e.name = "LaunchGroup" /\ tp = "sync" -> unseen \cup {e.group}
-                   [] e.name \in {"RaiseVersion", "AbortStale", "SyncWeights", "Crash"} -> {}
-                   [] OTHER -> unseen
-    /\ shelf' = IF e.name = "PublishBundle" /\ e.kept # 0
-                THEN shelf \cup {[by |-> e.kept, disk |-> disk']}
-                ELSE shelf
+    /\ rolled_back' =
+        CASE e.name = "RollbackGroup" -> rolled_back \cup {e.group}
+          [] e.name = "FailGroup" -> rolled_back \ {e.group}
+          [] e.name = "Crash" -> {}
+          [] OTHER -> rolled_back
+    /\ unchecked' =
+        CASE e.name = "LaunchGroup" /\ tp = "sync" -> unchecked \cup {e.group}
+          [] e.name \in {"RaiseVersion", "AbortStale", "SyncWeights", "Crash"} -> {}
+          [] OTHER -> unchecked
+    /\ older' =
+        IF e.name = "PublishBundle" /\ e.kept # 0
+        THEN older \cup {[by |-> e.kept, disk |-> disk']}
+        ELSE older
 
 \* What is on disk changes with a publication only.
 NewOnDisk(promise) == sv = "published" => promise
@@ -206,5 +213,5 @@ Shown ==
      raising |-> raising, gate |-> gate, tp |-> tp, sv |-> sv, door |-> door, saved |-> saved,
      reserved |-> Reserved, admitted |-> Admitted, pool |-> pool, index |-> index,
      claimed |-> claimed, generating |-> {p \in Prompts : task[p] = "gen"}, holders |-> Holders,
-     failed |-> {p \in Prompts : task[p] = "failed"}, undone |-> undone, over |-> over]
+     failed |-> {p \in Prompts : task[p] = "failed"}, rolled_back |-> rolled_back, ended |-> ended]
 =============================================================================

@@ -1,7 +1,7 @@
------------------------------ MODULE Witnesses -----------------------------
+-------------------------- MODULE WitnessCutlock ---------------------------
 (* Situations that must be reachable: each predicate denies one, and has to *)
 (* be violated.                                                             *)
-EXTENDS MC
+EXTENDS MCCutlock
 
 NoCommitBehindCut == ~(door = "shut" /\ \E p \in Prompts : task[p] = "gen")
 NoCutBehindCommit == ~(sv = "requested" /\ Holders # {})

@@ -1,4 +1,4 @@
-"""A storage unit writes its rows aside, while it goes on answering.
+"""A concurrent snapshot: a storage unit writes its rows while it goes on answering.
 
 A unit answers in one thread. TransferQueue saves in that thread too, as one request among
 others, and every put, get and clear that comes meanwhile waits for the whole of it. Here the
@@ -21,14 +21,14 @@ from typing import Any
 
 from cutlock.errors import PlaneError
 
-__all__ = ["write_aside"]
+__all__ = ["write_concurrently"]
 
 _SWITCH_S = 0.0001
 """For how many seconds the writer may keep a request from going on, as far as Python can help it.
 Python's own 5 ms are waited for several times in one request."""
 
 
-async def write_aside(unit: Any, unit_id: str, path: str) -> bool:
+async def write_concurrently(unit: Any, unit_id: str, path: str) -> bool:
     """Have the Ray actor `unit` write its rows to `path`, an absolute one.
 
     False, and nothing is written, if it is another unit than `unit_id`, or keeps rows on disk,

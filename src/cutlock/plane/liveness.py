@@ -1,4 +1,4 @@
-"""Whether the parts of a store still answer, and the end of all calls once one does not.
+"""The liveness probe of a store: once a part does not answer, all calls of the client end.
 
 A dead part is not waited for: while a call is under way, each part is asked once a second
 whether anybody listens at its address. One that listens and does not answer has a limit of its
@@ -22,7 +22,7 @@ from typing import TypeVar
 from cutlock.errors import PlaneError, PlaneLostError, PlaneTimeoutError
 from cutlock.plane.checks import timed_out, what_of
 
-__all__ = ["CHECK_S", "Lifeline", "Part"]
+__all__ = ["CHECK_S", "LivenessProbe", "Part"]
 
 T = TypeVar("T")
 
@@ -53,8 +53,10 @@ class _Debt:
     since: float = 0.0
 
 
-class Lifeline:
-    """Bounds the calls of one client of a store; belongs to one event loop.
+class LivenessProbe:
+    """Probes the parts of a store while calls are under way, and bounds those calls.
+
+    One per client; belongs to one event loop.
 
     Args:
         parts: the parts that are looked at; the first is the one that every call needs.
@@ -164,7 +166,7 @@ class Lifeline:
         if limit_s is not None:
             timer = asyncio.get_running_loop().call_later(limit_s, expire, limit_s)
         if self._parts and (self._watch is None or self._watch.done()):
-            self._watch = asyncio.create_task(self._look(), name="lifeline of a plane")
+            self._watch = asyncio.create_task(self._look(), name="liveness probe of a plane")
         try:
             yield
         finally:

@@ -1,9 +1,9 @@
------------------------------- MODULE Mutants ------------------------------
+--------------------------- MODULE MutantCutlock ---------------------------
 (***************************************************************************)
 (* The protocol with one protection broken: a configuration overrides one  *)
-(* operator of `Cutlock` by one of these.                                  *)
+(* operator of the protocol by one of these.                               *)
 (***************************************************************************)
-EXTENDS MC
+EXTENDS MCCutlock
 
 (* Artifacts read before the window. *)
 EarlyCursor(what) == what = "cursor"
@@ -45,8 +45,7 @@ ForgetLate ==
         /\ task[p] = "late"
         /\ task' = [task EXCEPT ![p] = "none"]
         /\ led' = [led EXCEPT ![p] = "none"]
-        /\ UNCHANGED <<up, pos, epoch, raising, pool, idx, wt, gate, cursor, buffer, train, save,
-                       ghosts>>
+        /\ UNCHANGED <<up, loader, pool, idx, wt, dispatch, buffer, train, save, history>>
 
 ForgetNothing(p) == {}
 TakeForgetsNothing(S) == {}
@@ -79,11 +78,11 @@ Mixed ==
 \* Somebody else puts rows into the plane of a resumed run.
 Used == TRUE
 NotAsked == TRUE
-StrangerPuts ==
+ForeignPut ==
     /\ up = "running"
     /\ crashes > 0
     /\ rows' = rows \cup ({<<0, CHOOSE m \in Member : TRUE>>} \X Units)
-    /\ UNCHANGED <<up, rollout, finished, derived, deferred, claimed, train, save, ghosts>>
+    /\ UNCHANGED <<up, rollout, ready, derived, deferred, claimed, train, save, history>>
 
 (* Gate and publication. *)
 GateAlwaysOpen == TRUE
@@ -121,8 +120,7 @@ RaisesCursorLate ==
     /\ up = "running"
     /\ \E p \in Admitted : idx[p] > cursor
     /\ cursor' = cursor + 1
-    /\ UNCHANGED <<up, pos, epoch, raising, pool, led, idx, wt, task, gate, buffer, train, save,
-                   ghosts>>
+    /\ UNCHANGED <<up, loader, pool, ledger, task, gate, buffer, train, save, history>>
 
 SavesOverlap == sv \in {"none", "files"}
 NothingPruned(R) == R
@@ -155,7 +153,7 @@ Overwrites ==
         /\ up = "running"
         /\ rows' = IF RowsOf({p}) \subseteq rows THEN rows \ RowsOf({p})
                    ELSE rows \cup RowsOf({p})
-        /\ UNCHANGED <<up, rollout, finished, derived, deferred, claimed, train, save, ghosts>>
+        /\ UNCHANGED <<up, rollout, ready, derived, deferred, claimed, train, save, history>>
 
 \* The clear of a failed attempt comes late, and a later attempt has used the same keys.
 ClearsLate ==
@@ -163,5 +161,5 @@ ClearsLate ==
         /\ up = "running"
         /\ failures > 0
         /\ rows' = rows \ RowsOf({p})
-        /\ UNCHANGED <<up, rollout, finished, derived, deferred, claimed, train, save, ghosts>>
+        /\ UNCHANGED <<up, rollout, ready, derived, deferred, claimed, train, save, history>>
 =============================================================================

@@ -1,4 +1,4 @@
---------------------------- MODULE BarrierMutants ---------------------------
+--------------------------- MODULE MutantBarrier ----------------------------
 (* The barrier with one protection broken, by overriding one operator.      *)
 EXTENDS Barrier
 

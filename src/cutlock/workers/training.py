@@ -1,20 +1,45 @@
-"""The training chain: a hash that binds weights to the exact history that made them.
+"""What every training step computes, whoever trains: advantages before it, the chain after it.
 
-A trainer extends it at every step and saves it beside the weights; an audit recomputes it
-from the event log alone. Equal chains mean equal groups in equal steps.
+The training chain is a hash that binds weights to the exact history that made them. A trainer
+extends it at every step and saves it beside the weights; an audit recomputes it from the event
+log alone. Equal chains mean equal groups in equal steps.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+import math
+from collections.abc import Collection, Iterable, Sequence
 
+from cutlock.errors import WorkerError
 from cutlock.records import canonical_json
 
-__all__ = ["FIRST_CHAIN", "TrainedHistory", "extend_chain"]
+__all__ = ["FIRST_CHAIN", "TrainedHistory", "extend_chain", "group_relative_advantages"]
 
 FIRST_CHAIN = hashlib.sha256(b"cutlock").hexdigest()
 """Chain of a trainer that has trained nothing, hex."""
+
+_EPSILON = 1e-6
+
+
+def group_relative_advantages(rewards: Sequence[float]) -> list[float]:
+    """Rewards of one group as (reward - mean) / (population standard deviation + 1e-6).
+
+    A group of equal rewards teaches nothing: all its advantages are exactly zero.
+
+    Raises:
+        WorkerError: a reward is not a finite number.
+    """
+    if not all(map(math.isfinite, rewards)):
+        raise WorkerError(
+            f"rewards {list(rewards)} are not all finite, which would spoil the whole step; "
+            "let the verifier return a finite number for every response"
+        )
+    if len(set(rewards)) < 2:
+        return [0.0] * len(rewards)
+    mean = math.fsum(rewards) / len(rewards)
+    deviation = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / len(rewards))
+    return [(reward - mean) / (deviation + _EPSILON) for reward in rewards]
 
 
 def extend_chain(chain: str, step: int, groups: Iterable[str]) -> str:
