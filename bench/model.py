@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,10 +18,16 @@ import msgspec
 
 from bench.harness import Measurement, Session, compare, interleave
 from cutlock.audit import audit_run
-from cutlock.bond.walks import Planned, cover, first_times, sample
-from cutlock.conformance.paths.check import check_paths
-from cutlock.conformance.paths.replay import Replayers
-from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.bond import Processes, cover
+from cutlock.bond.walks import Planned, first_times, sample
+from cutlock.bond.walks import cover as walks_through
+from cutlock.conformance.protocol import (
+    CUTLOCK,
+    CutlockStepper,
+    bounds_of,
+    one_thread,
+    plane_host,
+)
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.validation.logs import read_run, validate
 from cutlock.errors import ToolError
@@ -80,15 +87,14 @@ def edges(
     (model,) = manifest.select((GRAPH,), TimeClass.FULL, (Mode.GRAPH,))
     graph = check_model(toolchain, manifest, model).graph
     assert graph is not None
-    bounds = Bounds.read(manifest.root / manifest.configs / model.config)
-    walks = cover(graph)
+    walks = walks_through(graph)
     session.say("replay in memory")
     processes = os.cpu_count() or 1
     plan = first_times(sample(walks, session.pick(full=200, quick=40, tiny=4)))
     samples = interleave(
         {
-            "all": _replay(graph, bounds, plan, processes),
-            "one": _replay(graph, bounds, plan, 1),
+            "all": _replay(graph, plan, processes),
+            "one": _replay(graph, plan, 1),
         },
         turns,
     )
@@ -102,14 +108,12 @@ def edges(
         unit="1/s",
     )
     session.say("replay on TransferQueue")
-    from cutlock.conformance.paths.transfer_queue import TransferQueueHost
-
     few = first_times(sample(walks, session.pick(full=4, quick=1, tiny=1)))
-    with TransferQueueHost(len(bounds.units)) as host:
+    with plane_host("transfer_queue", bounds_of(CUTLOCK.constants(model))) as host:
         samples = interleave(
             {
-                "real": _replay(graph, bounds, few, 1, host),
-                "memory": _replay(graph, bounds, few, 1),
+                "real": _replay(graph, few, 1, host),
+                "memory": _replay(graph, few, 1),
             },
             session.pick(full=3, quick=1, tiny=1),
             warm_up=0,
@@ -126,15 +130,13 @@ def edges(
 
 
 def _replay(
-    graph: Graph,
-    bounds: Bounds,
-    plan: list[Planned],
-    processes: int,
-    host: PlaneHost | None = None,
+    graph: Graph, plan: list[Planned], count: int, host: PlaneHost | None = None
 ) -> Callable[[], float]:
+    bond = replace(CUTLOCK, stepper=partial(CutlockStepper, host=host))
+
     def rate() -> float:
-        with Replayers(processes) as replayers:
-            found = check_paths(GRAPH, graph, bounds, plan, replayers, host=host)
+        with Processes(count, one_thread) as processes:
+            found = cover(bond, GRAPH, graph, plan=plan, every_action=False, processes=processes)
         assert found.ok
         return found.rate
 

@@ -17,7 +17,7 @@ import torch
 
 import bench
 import bench.command
-import cutlock.bench
+import cutlock.cli.bench
 from bench import GROUPS
 from bench.harness import Goal, Measurement, Session, Size, compare, figure, interleave, timed
 from bench.machine import describe_machine
@@ -221,7 +221,7 @@ def test_an_unknown_group_is_refused_with_the_known_ones() -> None:
 def test_an_installed_package_says_that_the_measurements_are_in_the_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cutlock.bench, "_ROOT", tmp_path)
+    monkeypatch.setattr(cutlock.cli.bench, "_ROOT", tmp_path)
     refusal = cutlock_("bench", code=2)
     assert_refused(refusal, str(tmp_path / "bench"), "clone the repository")
 

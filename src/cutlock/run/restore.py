@@ -35,9 +35,9 @@ from cutlock.errors import (
 )
 from cutlock.plane.base import (
     READABLE_VERSIONS,
-    BootstrapPlane,
     DataPlane,
     PlaneInfo,
+    RestorablePlane,
     take_inventory,
 )
 from cutlock.plane.pinning import PinningPlane
@@ -291,7 +291,7 @@ def _require_places(bundle: Path, snapshot: Snapshot, saved: RunConfig, now: Run
         )
 
 
-async def load_plane(plan: ResumePlan | None, bootstrap: BootstrapPlane) -> PlaneReady:
+async def load_plane(plan: ResumePlan | None, bootstrap: RestorablePlane) -> PlaneReady:
     """Bring the rows of the plan into a store that nobody has used.
 
     Raises:

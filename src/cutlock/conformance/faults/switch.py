@@ -73,10 +73,13 @@ class Switch:
 
     @contextlib.contextmanager
     def stepper(
-        self, bounds: Bounds, directory: Path, host: PlaneHost | None = None
+        self,
+        bounds: Bounds,
+        directory: Path,
+        host: PlaneHost | None = None,
+        moves: Mapping[str, Move] = MOVES,
     ) -> Iterator[Stepper]:
         """A stepper with all of it; see `Stepper` for the arguments."""
-        moves = {**MOVES, **self.moves}
         with (
             self.applied(),
             Stepper(
@@ -85,7 +88,7 @@ class Switch:
                 host=host,
                 unbarred=self.unbarred,
                 prepare=self.prepare,
-                moves=moves,
+                moves={**moves, **self.moves},
                 counted=self == Switch(),
             ) as stepper,
         ):

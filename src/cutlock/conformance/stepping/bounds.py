@@ -82,6 +82,23 @@ class Bounds:
         return cls.of(read_config(path).constants)
 
     @property
+    def constants(self) -> dict[str, Value]:
+        """The constants of the spec that `of` makes these bounds from."""
+        return {
+            "Batches": self.batches,
+            "PerEpoch": self.per_epoch,
+            "Member": frozenset(self.members),
+            "Window": self.window,
+            "Sampler": self.sampler,
+            "SpareMark": self.spare_mark,
+            "MaxFailures": self.max_failures,
+            "Capacity": self.capacity,
+            "Ordered": self.ordered,
+            "Units": frozenset(self.units),
+            "Narrow": self.narrow,
+        }
+
+    @property
     def size(self) -> int:
         """Prompts of a batch and of a training step."""
         return len(self.members)

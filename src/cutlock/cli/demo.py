@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from cutlock.commands.audit import show_audit
-from cutlock.demo import DEMO_CONFIG, DEMO_KILLS, DemoReport, run_demo
-from cutlock.report.command import ToolCommand, json_option, quiet_option, write_result
-from cutlock.report.exits import ExitCode
+from cutlock.cli.audit import show_audit
+from cutlock.cli.command import ToolCommand, json_option, quiet_option, write_result
+from cutlock.cli.demo_runs import DEMO_CONFIG, DEMO_KILLS, DemoReport, run_demo
+from cutlock.cli.exits import ExitCode
 from cutlock.report.terminal import Terminal, table
 from cutlock.run.config import load_config
 from cutlock.samplers import SAMPLER_NAMES

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from cutlock.report.command import ToolCommand
-from cutlock.report.exits import ExitCode
+from cutlock.cli.command import ToolCommand
+from cutlock.cli.exits import ExitCode
 from cutlock.report.terminal import Terminal
 
 __all__ = ["completion"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from cutlock.audit import Audit, audit_run
-from cutlock.report.command import ToolCommand, json_option, write_result
-from cutlock.report.exits import ExitCode
+from cutlock.cli.command import ToolCommand, json_option, write_result
+from cutlock.cli.exits import ExitCode
 from cutlock.report.terminal import Terminal, key_values
 from cutlock.run.directory import RunDirectory
 

@@ -11,10 +11,10 @@ from cutlock.bundle.contents import TrainingInfo
 from cutlock.bundle.layout import ARTIFACTS, MANIFEST, parse_name
 from cutlock.bundle.manifest import Manifest
 from cutlock.bundle.publication import Scan, scan
+from cutlock.cli.command import ToolCommand, json_option, write_result
+from cutlock.cli.exits import ExitCode
 from cutlock.errors import BundleNotFoundError
 from cutlock.records import Snapshot
-from cutlock.report.command import ToolCommand, json_option, write_result
-from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal, key_values, table
 from cutlock.run.restore import read_bundle
 

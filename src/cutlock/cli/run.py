@@ -10,17 +10,17 @@ from pathlib import Path
 import click
 
 from cutlock.bundle.publication import DebrisKind, latest, scan
-from cutlock.commands.following import Following
-from cutlock.commands.inspect import names_of
+from cutlock.cli.command import ToolCommand, json_option, quiet_option, write_result
+from cutlock.cli.exits import ExitCode
+from cutlock.cli.following import Following
+from cutlock.cli.inspect import names_of
+from cutlock.cli.kill_plan import KILLABLE, KillPlan
+from cutlock.cli.options import beginning
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.core import Controller
-from cutlock.controller.kill_plan import KILLABLE, KillPlan
 from cutlock.controller.local import build_local
 from cutlock.errors import BundleNotFoundError, ConfigError, CutlockError
 from cutlock.plane.loopback import keep_ray_on_loopback
-from cutlock.report.command import ToolCommand, json_option, quiet_option, write_result
-from cutlock.report.completion import beginning
-from cutlock.report.exits import ExitCode
 from cutlock.report.terminal import Terminal, key_values, table
 from cutlock.run.config import RunConfig, load_config
 from cutlock.run.directory import RunDirectory

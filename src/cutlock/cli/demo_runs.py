@@ -25,7 +25,7 @@ from cutlock.run.metrics import read_metrics
 
 __all__ = ["DEMO_CONFIG", "DEMO_KILLS", "DemoReport", "Start", "run_demo"]
 
-DEMO_CONFIG = Path(__file__).parent / "configs" / "demo.toml"
+DEMO_CONFIG = Path(__file__).parents[1] / "configs" / "demo.toml"
 
 DEMO_KILLS = ("SavePlane:3", "PublishBundle:2", "CommitGroup:30")
 """Between the cut and its rows; between rows and publication; between put and commit."""

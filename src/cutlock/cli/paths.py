@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import click
 import msgspec
 
-from cutlock.bond.coverage import ModelPaths
-from cutlock.bond.walks import cover, every_step, first_times, sample
-from cutlock.conformance.paths.check import PathsReport, check_paths, total
-from cutlock.conformance.paths.hosts import plane_host
-from cutlock.conformance.paths.replay import Replayers
-from cutlock.conformance.stepping.bounds import Bounds
-from cutlock.errors import ConfigError
-from cutlock.report.command import (
+from cutlock.bond import walks
+from cutlock.bond.cover import ModelPaths, cover
+from cutlock.bond.processes import Processes
+from cutlock.cli.command import (
     ToolCommand,
     forget_result,
     jar_option,
@@ -25,23 +24,49 @@ from cutlock.report.command import (
     quiet_option,
     write_result,
 )
-from cutlock.report.exits import ExitCode
+from cutlock.cli.exits import ExitCode
+from cutlock.cli.models import toolchain_for
+from cutlock.cli.options import complete_models
+from cutlock.cli.tables import searched
+from cutlock.conformance.protocol import (
+    CUTLOCK,
+    CutlockStepper,
+    bounds_of,
+    one_thread,
+    plane_host,
+)
+from cutlock.errors import ConfigError
 from cutlock.report.progress import Progress
 from cutlock.report.terminal import Terminal, listing
 from cutlock.tlc.check import check_model, worst_exit
-from cutlock.tlc.commands import toolchain_for
 from cutlock.tlc.graph import Graph, graph_from_json
-from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, complete_models, load_manifest
+from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, load_manifest
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import Toolchain
-from cutlock.tlc.terminal import searched
 
-__all__ = ["paths"]
+__all__ = ["PathsReport", "paths"]
 
 _REGRESSIONS = Path("traces", "regressions")
 _SAMPLE = 4
-_PLANS = {"first": first_times, "all": every_step}
+_PLANES = {"memory": "memory", "transfer-queue": "transfer_queue"}
+_PLANS = {"first": walks.first_times, "all": walks.every_step}
 _NO_GRAPH = Graph((), (), ())
+
+
+class PathsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All models together."""
+
+    ok: bool
+    plane: str
+    sample: int | None
+    """Walks of each model that were replayed; None for all."""
+    edges: int
+    covered: int
+    walks: int
+    steps: int
+    seconds: float
+    models: tuple[ModelPaths, ...]
+    exit_code: int
 
 
 @click.command(
@@ -79,7 +104,7 @@ _NO_GRAPH = Graph((), (), ())
 )
 @click.option(
     "--plane",
-    type=click.Choice(["memory", "transfer-queue"]),
+    type=click.Choice([*_PLANES]),
     default="memory",
     show_default=True,
     help="Where rows live. A real TransferQueue takes seconds to start, once for every start "
@@ -147,31 +172,31 @@ def paths(
     done: list[ModelPaths] = []
     codes: set[int] = set()
     terminal = Terminal.current()
-    with terminal.progress() as progress, Replayers(workers) as replayers:
+    bond = replace(CUTLOCK, manifest=manifest_path)
+    with terminal.progress() as progress, Processes(workers, one_thread) as processes:
         watching = _Watching(progress)
         progress.total = len(models)
         for model in models:
             watching.model(model)
-            bounds = Bounds.read(manifest.root / manifest.configs / model.config)
             graph, why_not, code = source.graph(model, watching)
-            walks = cover(graph)
+            chosen = walks.cover(graph)
             watching.replay(graph)
-            plan = _PLANS[compare](walks if count is None else sample(walks, count))
-            with plane_host(plane, bounds) as host:
-                found = check_paths(
+            # One store serves all walks, one after another: a real one takes seconds to start.
+            with plane_host(_PLANES[plane], bounds_of(bond.constants(model))) as host:
+                found = cover(
+                    replace(bond, stepper=partial(CutlockStepper, host=host)),
                     model.name,
                     graph,
-                    bounds,
-                    plan,
-                    replayers,
-                    host=host,
+                    plan=_PLANS[compare](chosen if count is None else walks.sample(chosen, count)),
+                    every_action=False,
+                    processes=processes,
                     save=save,
                     watch=watching.replayed,
                 )
-            done.append(msgspec.structs.replace(found, why_not=why_not))
+            done.append(msgspec.structs.replace(found, why_not=(*why_not, *found.why_not)))
             watching.done(done[-1])
-            codes |= {code, int(found.diverged > 0)}
-    report = total(done, plane, count, _worst(codes))
+            codes |= {code, int(not found.ok)}
+    report = _total(done, plane, count, _worst(codes))
     _show(terminal, report)
     write_result(json_path, report)
     return report.exit_code
@@ -254,6 +279,23 @@ class _Read:
             return _Made(graph, (), 0)
         why_not = f"{path} has {len(graph.nodes)} states, the manifest says {model.distinct}"
         return _Made(graph, (why_not,), 1)
+
+
+def _total(
+    models: Sequence[ModelPaths], plane: str, sample: int | None, exit_code: int
+) -> PathsReport:
+    return PathsReport(
+        ok=exit_code == 0,
+        plane=plane,
+        sample=sample,
+        edges=sum(model.edges for model in models),
+        covered=sum(model.covered for model in models),
+        walks=sum(model.walks for model in models),
+        steps=sum(model.steps for model in models),
+        seconds=round(sum(model.seconds for model in models), 2),
+        models=tuple(models),
+        exit_code=exit_code,
+    )
 
 
 def _worst(codes: set[int]) -> int:

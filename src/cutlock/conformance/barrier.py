@@ -10,27 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cutlock.barrier import Barrier, Cut, Slot
 from cutlock.bond.actors import Actor
 from cutlock.bond.alphabet import Alphabet
 from cutlock.bond.bond import Bond, Constants, Setting, Stepper
-from cutlock.bond.following import OnStep, Replayed, ignore
 from cutlock.bond.patches import Patch
-from cutlock.bond.replay import replay
 from cutlock.bond.subject import State
 from cutlock.conformance.faults.sections import UNDRAINED
 from cutlock.errors import ConfigError, NotEnabledError
 from cutlock.shipped import shipped
-from cutlock.tlc.config import read_config
-from cutlock.tlc.itf import Counterexample
 from cutlock.tlc.values import Function, Value, to_tla
 
-__all__ = ["BARRIER", "BARRIER_FAULTS", "Crowd", "replay_barrier_example"]
+__all__ = ["BARRIER", "Crowd"]
 
 
 class _Person:
@@ -234,20 +227,6 @@ def _counts_anyone() -> tuple[Patch, ...]:
     return (Patch(Cut, "__aexit__", leave),)
 
 
-BARRIER_FAULTS: Mapping[str, tuple[Patch, ...]] = MappingProxyType(
-    {
-        "barrier_does_not_drain": UNDRAINED.patches,
-        "barrier_door_stays_shut": _cancelled(hands_over=False),
-        "barrier_leaks_a_count": _cancelled(gives_back=False),
-        "barrier_door_lets_slots_in": _lets_slots_in(),
-        "barrier_cuts_overtake": _cuts_overtake(),
-        "barrier_keeps_the_cancelled": _cancelled(leaves_queue=False),
-        "barrier_counts_anyone": _counts_anyone(),
-    }
-)
-"""By the mutant that each answers to."""
-
-
 # The promises.
 
 
@@ -329,31 +308,14 @@ BARRIER = Bond(
         "EachQueuedOnce": _each_queued_once,
         "NoIdlePlace": _no_idle_place,
     },
-    faults=BARRIER_FAULTS,
+    faults={
+        "barrier_does_not_drain": UNDRAINED.patches,
+        "barrier_door_stays_shut": _cancelled(hands_over=False),
+        "barrier_leaks_a_count": _cancelled(gives_back=False),
+        "barrier_door_lets_slots_in": _lets_slots_in(),
+        "barrier_cuts_overtake": _cuts_overtake(),
+        "barrier_keeps_the_cancelled": _cancelled(leaves_queue=False),
+        "barrier_counts_anyone": _counts_anyone(),
+    },
 )
 """The barrier and its spec. What is promised of no single state falls by going round."""
-
-
-def replay_barrier_example(
-    example: Counterexample,
-    config: Path,
-    *,
-    faulty: bool = False,
-    on_step: OnStep = ignore,
-) -> Replayed:
-    """Follow a counterexample of the barrier; see `replay`.
-
-    Args:
-        config: of its model.
-        faulty: switch in the fault that answers to the model.
-
-    Raises:
-        ConfigError: no fault answers to the model, or the configuration has no such constants.
-        ToolError: it breaks nothing, so it was cut short.
-    """
-    if example.model not in BARRIER_FAULTS:
-        raise ConfigError(
-            f"{example.model!r} is no mutant of the barrier; there are: {', '.join(BARRIER_FAULTS)}"
-        )
-    constants = read_config(config).constants
-    return replay(BARRIER, example, constants=constants, faulty=faulty, on_step=on_step)

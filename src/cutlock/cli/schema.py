@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
+from cutlock.cli.command import ToolCommand, write_json
+from cutlock.cli.exits import ExitCode
+from cutlock.cli.options import beginning
 from cutlock.errors import ConfigError
-from cutlock.report.command import ToolCommand, write_json
-from cutlock.report.completion import beginning
-from cutlock.report.exits import ExitCode
-from cutlock.report.schema import schema_of
+from cutlock.report.results import schema_of
 from cutlock.report.terminal import Terminal
 
 __all__ = ["schema"]

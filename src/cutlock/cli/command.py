@@ -16,9 +16,9 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
+from cutlock.cli.exits import ExitCode, exit_code
 from cutlock.errors import CutlockError
-from cutlock.report.exits import ExitCode, exit_code
-from cutlock.report.schema import document
+from cutlock.report.results import document, write_whole
 from cutlock.report.terminal import StdoutClosed, Terminal
 from cutlock.shipped import named_file, names, shipped
 
@@ -34,7 +34,6 @@ __all__ = [
     "quiet_option",
     "write_json",
     "write_result",
-    "write_whole",
 ]
 
 _STDOUT = Path("-")
@@ -130,7 +129,7 @@ class ToolCommand(_Ending):
     Args:
         exits: what its exit codes mean.
         examples: command lines that work in a clone.
-        result: what `--json` writes; see `cutlock.report.schema`.
+        result: what `--json` writes; see `cutlock.report.results`.
         kept: see there.
     """
 
@@ -317,11 +316,3 @@ def write_json(path: Path | None, data: object) -> None:
         Terminal.current().write(text.decode())
     else:
         write_whole(path, text + b"\n")
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that nobody sees a part of it; its directory is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.part")
-    partial.write_bytes(data)
-    os.replace(partial, path)

@@ -5,11 +5,13 @@ A result is one object: the fields of the command's result type, after two that 
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-__all__ = ["SCHEMA_VERSION", "document", "schema_of"]
+__all__ = ["SCHEMA_VERSION", "document", "schema_of", "write_whole"]
 
 SCHEMA_VERSION = 1
 """Raised when a field of a result goes away or changes its meaning; new fields may come."""
@@ -44,3 +46,11 @@ def schema_of(command: str, result: type) -> dict[str, Any]:
         "required": [*head, *root["required"]],
         "$defs": definitions,
     }
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that nobody sees a part of it; its directory is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.part")
+    partial.write_bytes(data)
+    os.replace(partial, path)

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
-from cutlock.conformance.validation.logs import Refusal, Validated, read_run, validate
-from cutlock.report.command import (
+from cutlock.cli.command import (
     NamedPath,
     ToolCommand,
     forget_result,
@@ -18,33 +16,25 @@ from cutlock.report.command import (
     quiet_option,
     write_result,
 )
-from cutlock.report.exits import ExitCode
+from cutlock.cli.exits import ExitCode
+from cutlock.cli.tables import searched
+from cutlock.conformance.validation.logs import (
+    Refusal,
+    Validated,
+    Validation,
+    read_run,
+    validate,
+)
 from cutlock.report.terminal import Terminal, key_values, listing
 from cutlock.run.directory import RunDirectory
 from cutlock.shipped import shipped
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import find_toolchain
-from cutlock.tlc.terminal import searched
 
-__all__ = ["Validation", "validate_runs"]
+__all__ = ["validate_runs"]
 
 _NAME_WIDTH = 40
 _SHIPPED_RUNS = ("traces/runs", "traces/rejected")
-
-
-class Validation(msgspec.Struct, frozen=True, kw_only=True):
-    """What `cutlock validate --json` writes."""
-
-    ok: bool
-    """Whether every run was accepted."""
-    runs: tuple[Validated, ...]
-    """In the order of the command line."""
-    spec: str
-    """Folder of the specification."""
-    java: str
-    """Its version."""
-    jar: str
-    """sha256 of the jar of TLC."""
 
 
 @click.command(

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cutlock.report.command import (
+from cutlock.cli.command import (
     ToolCommand,
     forget_result,
     jar_option,
@@ -16,15 +16,23 @@ from cutlock.report.command import (
     manifest_option,
     quiet_option,
     write_result,
-    write_whole,
 )
-from cutlock.report.exits import ExitCode
+from cutlock.cli.exits import ExitCode
+from cutlock.cli.options import complete_models
+from cutlock.cli.tables import (
+    searched,
+    show_diagnosis,
+    show_mutants,
+    show_report,
+    told_briefly,
+)
 from cutlock.report.progress import Progress
+from cutlock.report.results import write_whole
 from cutlock.report.terminal import Terminal
 from cutlock.tlc.check import Checked, Report, check_models
 from cutlock.tlc.doctor import Diagnosis, diagnose
 from cutlock.tlc.graph import graph_to_json
-from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, complete_models, load_manifest
+from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, load_manifest
 from cutlock.tlc.mutants import (
     Mutant,
     MutantReport,
@@ -35,13 +43,6 @@ from cutlock.tlc.mutants import (
 from cutlock.tlc.outcome import Progress as SearchProgress
 from cutlock.tlc.run import Toolchain, find_toolchain
 from cutlock.tlc.selftest import self_test
-from cutlock.tlc.terminal import (
-    searched,
-    show_diagnosis,
-    show_mutants,
-    show_report,
-    told_briefly,
-)
 
 __all__ = ["check", "doctor", "mutants", "toolchain_for"]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import click
 import msgspec
 
-from cutlock.errors import ConfigError
-from cutlock.report.command import (
+from cutlock.cli.command import (
     NamedPath,
     ToolCommand,
     json_option,
     manifest_option,
     write_result,
 )
-from cutlock.report.exits import ExitCode
+from cutlock.cli.exits import ExitCode
+from cutlock.errors import ConfigError
 from cutlock.report.pages.data import RunPage, Story
 from cutlock.report.pages.render import render_run, render_story, write_page
 from cutlock.report.terminal import Terminal

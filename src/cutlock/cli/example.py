@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from cutlock.cli.command import ToolCommand
+from cutlock.cli.exits import ExitCode
 from cutlock.errors import ConfigError
-from cutlock.report.command import ToolCommand
-from cutlock.report.exits import ExitCode
 from cutlock.shipped import shipped
 
 __all__ = ["example"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
 from cutlock.errors import CutlockError
+from cutlock.tlc.manifest import Mode, TimeClass, load_manifest
 
-__all__ = ["Complete", "beginning"]
+__all__ = ["Complete", "beginning", "complete_models"]
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -28,3 +30,16 @@ def beginning(names: Callable[[click.Context], Iterable[str]]) -> Complete:
         return [CompletionItem(name) for name in found if name not in given]
 
     return complete
+
+
+def complete_models(*modes: Mode) -> Complete:
+    """Offers the models of these modes, of the manifest that is given or the usual one."""
+
+    def names(ctx: click.Context) -> list[str]:
+        given = next(
+            parameter for parameter in ctx.command.params if parameter.name == "manifest_path"
+        )
+        path = str(ctx.params.get("manifest_path") or given.get_default(ctx))
+        return [model.name for model in load_manifest(Path(path)).select((), TimeClass.DEEP, modes)]
+
+    return beginning(names)

@@ -12,14 +12,14 @@ from typing import Any
 
 import click
 
+from cutlock.cli.command import ToolCommand, json_option, quiet_option
+from cutlock.cli.exits import ExitCode
+from cutlock.cli.options import beginning
 from cutlock.errors import ConfigError
-from cutlock.report.command import ToolCommand, json_option, quiet_option
-from cutlock.report.completion import beginning
-from cutlock.report.exits import ExitCode
 
 __all__ = ["bench"]
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 
 
 class _Bench(ToolCommand):
