@@ -36,6 +36,7 @@ WITHOUT_A_VALUE = {
     "the trainer has no copy to write",
     "the trainer or the store cancelled its own call",
     "--write needs --traces",
+    "dispatch() is called while another iteration",
 }
 """Messages about something that is missing, or done twice: there is no value to name."""
 
