@@ -21,7 +21,6 @@ PASSED_ON = {
 WITHOUT_A_VALUE = {
     "a VerifiedBundle cannot be made by hand",
     "a put of no keys",
-    "a store and `connect`",
     "a TransferQueue cannot be held between the units of a put",
     "a TransferQueue runs in this Ray cluster already",
     "more edges than printed actions",
