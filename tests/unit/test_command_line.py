@@ -293,7 +293,7 @@ def test_the_schemas_that_are_kept_are_those_of_the_commands(ram_path: Path) -> 
     kept = ROOT / "docs" / "schemas"
     made = {path.name: path.read_text() for path in ram_path.iterdir()}
     assert made == {path.name: path.read_text() for path in kept.iterdir()}, (
-        "write them anew: cutlock schema --write docs/schemas"
+        "write them again: cutlock schema --write docs/schemas"
     )
 
 

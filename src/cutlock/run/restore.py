@@ -208,7 +208,7 @@ def verify_for_resume(
     _require_places(bundle, snapshot, saved, now)
     if snapshot.loader.epoch > now.epochs:
         raise ConfigMismatchError(
-            f"epochs is {now.epochs} and the bundle stands in epoch {snapshot.loader.epoch} of "
+            f"epochs is {now.epochs} and the bundle is in epoch {snapshot.loader.epoch} of "
             f"the {saved.epochs} that it was saved with; "
             f"resume with epochs of at least {snapshot.loader.epoch}"
         )
