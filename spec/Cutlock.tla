@@ -14,10 +14,10 @@ EXTENDS Protections
 
 PoolLow == cursor >= 0 /\ Cardinality(pool) < SpareMark
 
-\* Places that are taken, and those that admitted groups wait for.
+\* Places that are taken or that admitted groups wait for.
 Wanted == Held + Cardinality(Unlaunched)
 
-\* The pump has nothing left from before: ADMITTED has places, RESERVED is admitted.
+\* No earlier batch is left: RESERVED prompts are admitted, ADMITTED ones have places.
 PumpFree == Reserved = {} /\ Wanted <= Places /\ ~raising
 
 Advance ==
@@ -51,7 +51,7 @@ RaiseEpoch ==
     /\ raising' = FALSE
     /\ UNCHANGED <<up, pos, pool, ledger, task, dispatch, buffer, train, save, history>>
 
-\* At the end of the data, when all that was launched has settled: spares become a batch.
+\* The data has ended and every launched group has settled: spares become a batch.
 DrainSparePool ==
     /\ up = "running"
     /\ PumpFree
@@ -64,7 +64,7 @@ DrainSparePool ==
         /\ pool' = pool \ S
     /\ UNCHANGED <<up, loader, idx, wt, task, dispatch, buffer, train, save, history>>
 
-\* The wait at the gate ends; outside every slot, with the first place in hand.
+\* The wait at the gate ends, outside every slot, once the first group has a place.
 OpenGate ==
     /\ up = "running"
     /\ ~raising
@@ -96,7 +96,7 @@ CommitAdmission ==
 
 SetTask(p, t) == task' = [task EXCEPT ![p] = t]
 
-\* Generation starts; after a restore too, for what was ADMITTED.
+\* Generation starts; after a restore it starts again for what was ADMITTED.
 LaunchGroup(p) ==
     /\ up = "running"
     /\ led[p] = "ADMITTED"
@@ -123,7 +123,7 @@ StoreRow(p, u) ==
     /\ rows' = rows \cup {<<p, u>>}
     /\ UNCHANGED <<up, rollout, ready, derived, deferred, claimed, train, save, history>>
 
-\* The plane has taken the rows, all of them.
+\* The plane has stored all rows of the group.
 PutRows(p) ==
     /\ up = "running"
     /\ task[p] = "committing"
@@ -211,7 +211,7 @@ AbortStale(p) ==
 ----------------------------------------------------------------------------
 (* Train pump *)
 
-\* Rows go, those of pinned groups later.
+\* Rows are cleared; those of pinned groups are cleared later.
 Clear(S) ==
     /\ rows' = rows \ RowsOf(S \ Defers(S))
     /\ derived' = derived \ (S \ Defers(S))
@@ -291,8 +291,8 @@ RaiseVersion ==
     /\ tp' = "sync"
     /\ UNCHANGED <<up, rollout, buffer, short, computed, save, history>>
 
-\* Generators take the new weights, after stale rollouts were aborted; the first time before
-\* the pumps run.
+\* Generators load the new weights once stale rollouts are aborted.  The first time, this starts
+\* the pumps.
 SyncWeights ==
     /\ \/ up = "started"
        \/ /\ up = "running"
@@ -308,7 +308,7 @@ SyncWeights ==
 Capture(field, v) ==
     cap' = [cap EXCEPT ![field] = Set(v), !.order = IF field = "index" THEN order ELSE @]
 
-\* What the trainer is: its version and what it was trained on.
+\* The trainer's state: its version and what it has trained on.
 Weights == [version |-> version, trained |-> trained]
 
 \* Artifacts that a mutant reads before it asks for the cut.
@@ -336,7 +336,7 @@ OpenCut ==
     /\ door' = "shut"
     /\ UNCHANGED <<up, rollout, buffer, train, cap, stored, history>>
 
-\* A read: inside the window one after the other; an early one as soon as the pump is idle.
+\* A read.  Reads follow one another inside the window; an early one needs only an idle pump.
 Read(what, then, v) ==
     /\ up = "running"
     /\ ~cap[what].set
@@ -350,7 +350,7 @@ Read(what, then, v) ==
             /\ UNCHANGED tp
     /\ UNCHANGED <<up, rollout, buffer, progress, door, stored, history>>
 
-\* Inside the window, an artifact that was read too early is passed over.
+\* Inside the window, an artifact that was read too early is skipped.
 PassOver(what, then) ==
     /\ up = "running"
     /\ Early(what)
@@ -373,7 +373,7 @@ ReadLedger ==
 \* What is read in the step of a narrow cut.
 Now(what, v) == IF Early(what) THEN cap[what] ELSE Set(v)
 
-\* Narrow cut: all that is in memory, in one step; the door opens in it.
+\* Narrow cut: one step reads all that is in memory, and opens the door.
 TakeCut ==
     /\ up = "running"
     /\ NarrowCut
@@ -390,7 +390,7 @@ TakeCut ==
     /\ tp' = IF PumpAwaitsCopy THEN tp ELSE "idle"
     /\ UNCHANGED <<up, rollout, buffer, progress, stored, history>>
 
-\* Narrow cut: the trainer copies what it is; then the train pump goes on.
+\* Narrow cut: the trainer copies its state; then the train pump goes on.
 CopyPolicy ==
     /\ up = "running"
     /\ sv = "copy"
@@ -399,7 +399,7 @@ CopyPolicy ==
     /\ tp' = IF tp = "saving" THEN "idle" ELSE tp
     /\ UNCHANGED <<up, rollout, buffer, progress, door, stored, history>>
 
-\* The rows are those of the index; under the narrow cut a put may be under way as well.
+\* The rows are those of the index; under the narrow cut there may be those of a put in progress.
 InventoryHolds ==
     /\ RowsOf(cap.index.v) \subseteq rows
     /\ NarrowCut \/ rows = RowsOf(cap.index.v)
@@ -424,7 +424,7 @@ CloseCut ==
     /\ sv' = "files"
     /\ UNCHANGED <<up, rollout, buffer, train, cap, stored, history>>
 
-\* Narrow cut: one unit writes its rows, as they are by now.
+\* Narrow cut: one unit writes the rows that it has now.
 SaveUnit(u) ==
     /\ up = "running"
     /\ NarrowCut
@@ -436,7 +436,7 @@ SaveUnit(u) ==
                            !.files = @ \cup {u}]
     /\ UNCHANGED <<up, rollout, buffer, train, sv, door, stored, history>>
 
-\* Narrow cut: clears that waited for the units, or for a save that has failed since.
+\* Narrow cut: the clears that waited for the units, or for a save that has failed, are done.
 FlushDeferred ==
     /\ up = "running"
     /\ deferred # {}
@@ -455,24 +455,24 @@ Write(file, after) ==
     /\ UNCHANGED <<up, rollout, buffer, train, sv, door, stored, history>>
 
 WritePolicy == Write("policy", {})
-\* The sidecars name all files of trainer and plane; clears that waited for the units go first.
+\* The sidecars name all files of trainer and plane.  Clears that waited for the units come first.
 WriteSidecars == deferred = {} /\ Write("sidecars", {"policy"} \cup Units)
 WriteManifest == Write("manifest", {"policy", "sidecars"} \cup Units)
 
-\* What the rename makes resolvable.
+\* The bundle that the rename publishes.
 Bundle ==
     [version |-> WeightsOfTheCut.version, cursor |-> cap.cursor.v, pos |-> cap.loader.v.pos,
      epoch |-> cap.loader.v.epoch, pool |-> cap.pool.v, index |-> cap.index.v,
-     order |-> cap.order, led |-> cap.ledger.v.led, idx |-> cap.ledger.v.idx, wt |-> cap.ledger.v.wt,
-     short |-> cap.ledger.v.short, keys |-> cap.keys, rows |-> cap.rows,
-     derived |-> cap.derived, trained |-> WeightsOfTheCut.trained,
+     order |-> cap.order, led |-> cap.ledger.v.led, idx |-> cap.ledger.v.idx,
+     wt |-> cap.ledger.v.wt, short |-> cap.ledger.v.short, keys |-> cap.keys,
+     rows |-> cap.rows, derived |-> cap.derived, trained |-> WeightsOfTheCut.trained,
      dropped |-> cap.ledger.v.dropped, files |-> cap.files,
      of |-> [a \in Artifacts |-> WeightsOfTheCut.version]]
 
-\* The files that the rename makes resolvable are all of this save.
+\* The rename publishes files of this save only.
 Renamed == Bundle
 
-\* One rename, after everything is durable.
+\* One rename publishes the bundle, after everything is durable.
 PublishBundle ==
     /\ up = "running"
     /\ sv = "files"
@@ -483,7 +483,7 @@ PublishBundle ==
     /\ sv' = "published"
     /\ UNCHANGED <<up, rollout, buffer, train, door, history>>
 
-\* Old bundles go, after the new one is durable; the train pump goes on.
+\* Old bundles are removed once the new one is durable; the train pump goes on.
 PruneBundles ==
     /\ up = "running"
     /\ sv = "published"
@@ -491,8 +491,8 @@ PruneBundles ==
     /\ tp' = IF NarrowCut THEN tp ELSE "idle"
     /\ UNCHANGED <<up, rollout, buffer, progress, door, cap, stored, history>>
 
-\* The save fails: the door opens, nothing is pinned any more, the last bundle stays, the run
-\* goes on.  While the cut waits for slots there is nothing of the save that can fail.
+\* The save fails: the door opens, rows are no longer pinned, the last bundle stays, and the run
+\* goes on.  While the cut waits for slots, nothing of the save has begun that could fail.
 FailSave ==
     /\ up = "running"
     /\ sv \notin {"none", "published"}
@@ -534,12 +534,12 @@ Crash ==
     /\ trained' = disk.trained /\ dropped' = disk.dropped
     /\ UNCHANGED <<disk, failures>>
 
-\* One stage of the restore after the other.
+\* The stages of the restore follow one another.
 Stage(from, to) ==
     /\ up = from
     /\ up' = to
 
-\* The bundle is whole, of one save, and fits.
+\* The bundle is complete, of one save, and fits into the buffer.
 VerifyBundle ==
     /\ Published
     /\ Stage("begun", IF disk.files = AllFiles /\ Bound /\ Fits
@@ -553,7 +553,7 @@ LoadPlane ==
     /\ derived' = disk.derived \cap KeysOf(rows')
     /\ UNCHANGED <<rollout, ready, deferred, claimed, train, save, history>>
 
-\* The controller's own client: the plane holds the rows of the index, and no others.
+\* The controller's own client checks that the plane holds the rows of the index, and no others.
 ConnectPlane ==
     /\ Stage("loaded", IF disk.index \subseteq disk.keys /\ rows = RowsOf(disk.index)
                        THEN "connected" ELSE "refused")
@@ -634,7 +634,7 @@ Trouble ==
 
 Next == Progress \/ Trouble \/ EndRun
 
-\* A run is finite, so it is enough that something that can go on does.
+\* A run is finite, so one fairness condition is enough: what can go on does.
 Spec == Init /\ [][Next]_vars
 FairSpec == Spec /\ WF_vars(Progress)
 =============================================================================
