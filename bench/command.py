@@ -11,8 +11,8 @@ from bench import GROUPS, described
 from bench.harness import Measurement, Session, Size, figure
 from bench.machine import describe_machine
 from bench.results import BenchReport, Results, kept_results, missed, write_results
+from cutlock.cli.command import write_result
 from cutlock.errors import ConfigError
-from cutlock.report.command import write_result
 from cutlock.report.progress import Progress
 from cutlock.report.terminal import Terminal, table
 

@@ -19,8 +19,8 @@ from cutlock import (
     setup_single_controller,
 )
 from cutlock.errors import ConfigError
+from cutlock.workers.prompts import ReverseTask
 from cutlock.workers.ray_workers import SlowGenerator, torch_trainer
-from cutlock.workers.task import ReverseTask
 from tests.support.own_loop import PROMPTS as TWELVE
 from tests.support.own_loop import Learner, finish, first, rolling, train
 from tests.support.own_loop import config as own_config

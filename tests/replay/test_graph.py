@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 import cutlock
-from cutlock.bond.walk import Walk
-from cutlock.conformance.replay.walk import replay
-from cutlock.conformance.stepping.bounds import Bounds
-from cutlock.conformance.stepping.stepper import Stepper
+from cutlock.bond import cover
+from cutlock.bond.walks import every_step
+from cutlock.conformance.protocol import CUTLOCK
 from cutlock.tlc.graph import Graph, explore
 from cutlock.tlc.run import Job, find_toolchain
 from cutlock.tlc.values import Value, to_tla
@@ -94,21 +93,13 @@ def by_source(graph: Graph) -> dict[int, list[int]]:
     return out
 
 
-def steps_of(graph: Graph, walk: list[int]) -> Walk:
-    edges = [graph.edges[number] for number in walk]
-    return [(edge.action, graph.nodes[edge.target].state) for edge in edges]
-
-
 @pytest.mark.tlc
 @pytest.mark.parametrize("model", MODELS)
-def test_the_code_walks_where_the_specification_does(
-    model: str, tmp_path: Path, ram_path: Path
-) -> None:
+def test_the_code_walks_where_the_specification_does(model: str, tmp_path: Path) -> None:
     constants = {**SMALL, **MODELS[model]}
     graph = explored(tmp_path, constants)
-    bounds = Bounds.of(constants)
     walks = [*shortest_to_each_action(graph), *at_random(graph, 30, 150)]
-    for number, walk in enumerate(walks):
-        with Stepper(bounds, ram_path / str(number)) as stepper:
-            assert stepper.state() == graph.nodes[graph.initial[0]].state
-            replay(steps_of(graph, walk), stepper)
+    plan = every_step(map(tuple, walks))
+    found = cover(CUTLOCK, "a model", graph, plan=plan, constants=constants, every_action=False)
+    assert found.ok, found.divergence
+    assert found.walks == len(walks)

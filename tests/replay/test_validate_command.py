@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cutlock.cli import main
-from cutlock.conformance.validation import command as commands
-from cutlock.conformance.validation.command import Validation
+from cutlock.cli import validate as commands
+from cutlock.conformance.validation.logs import Validation
 from cutlock.errors import BudgetError, ToolError, ToolMissingError
 from cutlock.tlc.run import Toolchain
 from tests.support.kept_runs import TRACES

@@ -268,7 +268,7 @@ TAMPERED = {
 
 def run_of(events: Log) -> RunLog:
     names = tuple(map(name_of, events))
-    return RunLog("by hand", BOUNDS, tuple(events), names, {}, starts=2, failures=1)
+    return RunLog("by hand", tuple(events), names, bounds=BOUNDS, groups={}, starts=2, failures=1)
 
 
 @pytest.fixture(scope="module")
