@@ -49,7 +49,7 @@ RaiseEpoch ==
     /\ raising
     /\ epoch' = epoch + 1
     /\ raising' = FALSE
-    /\ UNCHANGED <<up, pos, pool, ledger, task, dispatch, buffer, train, save, history>>
+    /\ UNCHANGED <<up, pos, pool, records, task, dispatch, buffer, train, save, history>>
 
 \* The data has ended and every launched group has settled: spares become a batch.
 DrainSparePool ==
@@ -62,7 +62,7 @@ DrainSparePool ==
     /\ \E S \in Spares(Min(Size, Cardinality(pool))) :
         /\ led' = With(led, S, "RESERVED")
         /\ pool' = pool \ S
-    /\ UNCHANGED <<up, loader, idx, wt, task, dispatch, buffer, train, save, history>>
+    /\ UNCHANGED <<up, position, idx, wt, task, dispatch, buffer, train, save, history>>
 
 \* The wait at the gate ends, outside every slot, once the first group has a place.
 OpenGate ==
@@ -73,7 +73,7 @@ OpenGate ==
     /\ ~gate
     /\ GateOpen
     /\ gate' = TRUE
-    /\ UNCHANGED <<up, loader, pool, ledger, task, cursor, buffer, train, save, history>>
+    /\ UNCHANGED <<up, position, pool, records, task, cursor, buffer, train, save, history>>
 
 \* Raise the cursor, stamp the batch, mark it ADMITTED, in one slot.
 CommitAdmission ==
@@ -89,7 +89,7 @@ CommitAdmission ==
                     ELSE short
     /\ cursor' = CursorOnAdmission
     /\ gate' = FALSE
-    /\ UNCHANGED <<up, loader, pool, task, buffer, version, computed, tp, save, history>>
+    /\ UNCHANGED <<up, position, pool, task, buffer, version, computed, tp, save, history>>
 
 ----------------------------------------------------------------------------
 (* Rollout pump: from the ledger to the buffer *)
@@ -104,7 +104,7 @@ LaunchGroup(p) ==
     /\ task[p] = "none" => Held + Cardinality(Before(p)) < Places
     /\ MayLaunch
     /\ SetTask(p, "gen")
-    /\ UNCHANGED <<up, loader, pool, ledger, dispatch, buffer, train, save, history>>
+    /\ UNCHANGED <<up, position, pool, records, dispatch, buffer, train, save, history>>
 
 \* A finished rollout enters the slot of its commit.
 BeginCommit(p) ==
@@ -112,7 +112,7 @@ BeginCommit(p) ==
     /\ task[p] = "gen"
     /\ SlotOpen("group_commit")
     /\ SetTask(p, "committing")
-    /\ UNCHANGED <<up, loader, pool, ledger, dispatch, buffer, train, save, history>>
+    /\ UNCHANGED <<up, position, pool, records, dispatch, buffer, train, save, history>>
 
 \* One unit of the plane stores its part of a group; a put can be torn across units.
 StoreRow(p, u) ==
@@ -130,7 +130,7 @@ PutRows(p) ==
     /\ PutIsTorn => RowsOf({p}) \subseteq rows
     /\ rows' = rows \cup RowsOf({p})
     /\ SetTask(p, "put")
-    /\ UNCHANGED <<up, loader, pool, ledger, dispatch, ready, derived, deferred, claimed,
+    /\ UNCHANGED <<up, position, pool, records, dispatch, ready, derived, deferred, claimed,
                    train, save, history>>
 
 \* The group is ready and its ledger record gone, in one step; the slot ends.
@@ -141,7 +141,7 @@ CommitGroup(p) ==
     /\ order' = Recorded(p)
     /\ led' = With(led, ForgetOnCommit(p), "none")
     /\ SetTask(p, AfterCommit)
-    /\ UNCHANGED <<up, loader, pool, idx, wt, dispatch, plane, claimed, train, save, history>>
+    /\ UNCHANGED <<up, position, pool, idx, wt, dispatch, plane, claimed, train, save, history>>
 
 \* The commit fails or is cancelled: its rows are cleared before the slot ends.
 RollbackGroup(p) ==
@@ -151,7 +151,7 @@ RollbackGroup(p) ==
     /\ failures' = failures + 1
     /\ rows' = rows \ RowsOf(ClearedOnRollback(p))
     /\ SetTask(p, "failed")
-    /\ UNCHANGED <<up, loader, pool, ledger, dispatch, ready, derived, deferred, claimed,
+    /\ UNCHANGED <<up, position, pool, records, dispatch, ready, derived, deferred, claimed,
                    train, save, surviving, crashes>>
 
 \* Generation fails.
@@ -161,7 +161,7 @@ FailGroup(p) ==
     /\ MayFail
     /\ failures' = failures + 1
     /\ SetTask(p, "failed")
-    /\ UNCHANGED <<up, loader, pool, ledger, dispatch, buffer, train, save, surviving, crashes>>
+    /\ UNCHANGED <<up, position, pool, records, dispatch, buffer, train, save, surviving, crashes>>
 
 \* A lost group goes without a substitute: its step is closed one short, in the same slot.
 DropGroup(p) ==
@@ -177,7 +177,7 @@ DropGroup(p) ==
                 ELSE short
     /\ dropped' = dropped \cup {p}
     /\ SetTask(p, "none")
-    /\ UNCHANGED <<up, loader, pool, dispatch, buffer, version, computed, tp, save, trained,
+    /\ UNCHANGED <<up, position, pool, dispatch, buffer, version, computed, tp, save, trained,
                    failures, crashes>>
 
 \* A lost group is replaced by a spare: old owner out, new owner in, in one slot.
@@ -192,7 +192,7 @@ SubstituteGroup(p, q) ==
     /\ pool' = pool \ {q}
     /\ dropped' = dropped \cup {p}
     /\ SetTask(p, "none")
-    /\ UNCHANGED <<up, loader, dispatch, buffer, train, save, trained, failures, crashes>>
+    /\ UNCHANGED <<up, position, dispatch, buffer, train, save, trained, failures, crashes>>
 
 \* Watchdog: a rollout that can never train any more, in one slot.
 AbortStale(p) ==
@@ -206,7 +206,7 @@ AbortStale(p) ==
     /\ wt' = [wt EXCEPT ![p] = -1]
     /\ dropped' = dropped \cup {p}
     /\ SetTask(p, "none")
-    /\ UNCHANGED <<up, loader, pool, dispatch, buffer, train, save, trained, failures, crashes>>
+    /\ UNCHANGED <<up, position, pool, dispatch, buffer, train, save, trained, failures, crashes>>
 
 ----------------------------------------------------------------------------
 (* Train pump *)
@@ -235,7 +235,7 @@ EvictGroups ==
     /\ idx' = With(idx, {p \in Evictable : led'[p] = "none"}, -1)
     /\ wt' = With(wt, {p \in Evictable : led'[p] = "none"}, -1)
     /\ dropped' = dropped \cup Evictable
-    /\ UNCHANGED <<up, loader, pool, task, dispatch, claimed, train, save, trained, failures,
+    /\ UNCHANGED <<up, position, pool, task, dispatch, claimed, train, save, trained, failures,
                    crashes>>
 
 \* Claim the groups of the next step: they leave the index, their rows stay.
@@ -253,7 +253,7 @@ SelectGroups(S) ==
     /\ wt' = With(wt, {p \in S : led'[p] = "none"}, -1)
     /\ short' = [s \in Steps |-> IF s < version THEN 0 ELSE short[s]]
     /\ tp' = IF S = {} THEN "raise" ELSE "advantages"
-    /\ UNCHANGED <<up, loader, pool, task, dispatch, plane, version, computed, save, history>>
+    /\ UNCHANGED <<up, position, pool, task, dispatch, plane, version, computed, save, history>>
 
 \* Advantages are recomputed and written onto the claimed rows.
 WriteAdvantages ==
@@ -380,11 +380,11 @@ TakeCut ==
     /\ sv = "requested"
     /\ MayOpen
     /\ cap' = [cap EXCEPT !.cursor = Now("cursor", cursor),
-                          !.loader = Now("loader", [pos |-> pos, epoch |-> epoch]),
                           !.pool = Now("pool", pool),
                           !.index = Now("index", index),
                           !.order = IF Early("index") THEN @ ELSE order,
-                          !.ledger = Now("ledger", LedgerWithout(index))]
+                          !.ledger = Now("ledger", LedgerWithout(index)),
+                          !.loader = Now("loader", [pos |-> pos, epoch |-> epoch])]
     /\ sv' = "copy"
     /\ door' = DoorAfterCut
     /\ tp' = IF PumpAwaitsCopy THEN tp ELSE "idle"
@@ -565,12 +565,12 @@ RestoreIndex ==
     /\ order' = disk.order
     /\ idx' = [p \in Prompts |-> IF p \in disk.index THEN disk.idx[p] ELSE -1]
     /\ wt' = [p \in Prompts |-> IF p \in disk.index THEN disk.wt[p] ELSE -1]
-    /\ UNCHANGED <<loader, pool, led, task, dispatch, plane, claimed, train, save, history>>
+    /\ UNCHANGED <<position, pool, led, task, dispatch, plane, claimed, train, save, history>>
 
 RestoreSparePool ==
     /\ Stage("indexed", "pooled")
     /\ pool' = disk.pool
-    /\ UNCHANGED <<loader, ledger, task, dispatch, buffer, train, save, history>>
+    /\ UNCHANGED <<position, records, task, dispatch, buffer, train, save, history>>
 
 RestoreLedger ==
     /\ Stage("pooled", "owned")
@@ -578,7 +578,7 @@ RestoreLedger ==
     /\ idx' = disk.idx
     /\ wt' = disk.wt
     /\ short' = disk.short
-    /\ UNCHANGED <<loader, pool, task, dispatch, buffer, version, computed, tp, save, history>>
+    /\ UNCHANGED <<position, pool, task, dispatch, buffer, version, computed, tp, save, history>>
 
 \* Cursor, loader and version; the cursor must not be below a stamp.
 RestoreCursor ==
@@ -588,7 +588,7 @@ RestoreCursor ==
     /\ pos' = disk.pos
     /\ epoch' = disk.epoch
     /\ version' = disk.version
-    /\ UNCHANGED <<raising, pool, ledger, task, gate, buffer, short, computed, tp, save, history>>
+    /\ UNCHANGED <<raising, pool, records, task, gate, buffer, short, computed, tp, save, history>>
 
 \* The controller is complete.
 StartPumps ==

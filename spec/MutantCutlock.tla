@@ -45,7 +45,8 @@ ForgetLate ==
         /\ task[p] = "late"
         /\ task' = [task EXCEPT ![p] = "none"]
         /\ led' = [led EXCEPT ![p] = "none"]
-        /\ UNCHANGED <<up, loader, pool, idx, wt, dispatch, buffer, train, save, history>>
+        /\ UNCHANGED <<up, pos, epoch, raising, pool, idx, wt, gate, cursor, buffer, train, save,
+                       history>>
 
 ForgetNothing(p) == {}
 TakeForgetsNothing(S) == {}
@@ -120,7 +121,7 @@ RaisesCursorLate ==
     /\ up = "running"
     /\ \E p \in Admitted : idx[p] > cursor
     /\ cursor' = cursor + 1
-    /\ UNCHANGED <<up, loader, pool, ledger, task, gate, buffer, train, save, history>>
+    /\ UNCHANGED <<up, position, pool, records, task, gate, buffer, train, save, history>>
 
 SavesOverlap == sv \in {"none", "files"}
 NothingPruned(R) == R
