@@ -106,7 +106,7 @@ async def start(root: Path, kill: str) -> None:
     """One start of the program. Whether it is the first, `open_run` sees from the directory."""
     trainer, store = Trainer(), DictStore()
     async with (
-        cutlock.open_run(root, CONFIG, PROMPTS, trainer, store=store, connect=store.connect) as run,
+        cutlock.open_run(root, CONFIG, PROMPTS, trainer, store=store) as run,
         asyncio.TaskGroup() as tasks,
     ):
         tasks.create_task(roll_out_all(run, trainer))

@@ -242,9 +242,9 @@ def note_of(record: dict[str, Any]) -> str:
         case "SelectGroups" | "TrainStep":
             return f"step {args['step']}: {names(args['groups'])}"
         case "ClearRows":
-            return f"of {names(args['groups'])}: wait, for they are pinned"
+            return f"of {names(args['groups'])}: deferred, they are pinned"
         case "FlushDeferred":
-            return f"now {names(args['groups'])} are cleared"
+            return f"clears {names(args['groups'])}"
         case "RaiseVersion":
             return f"trainer version {args['version']}"
         case "SaveUnit":
@@ -252,7 +252,7 @@ def note_of(record: dict[str, Any]) -> str:
         case "PublishBundle":
             return f"{args['bundle']} can be resolved"
         case "SubstituteGroup":
-            return f"{short(args['substitute'])} takes the place of {short(args['group'])}"
+            return f"{short(args['substitute'])} replaces {short(args['group'])}"
     return ""
 
 
@@ -294,10 +294,10 @@ def fault() -> Picture:
         row(3, "save", "reads {read}; no cut is open yet", "bad"),
         row(4, "rollout pump", "stamps a batch 7; cursor {cursor}"),
         row(21, "rollout pump", "the batch is finished, in the buffer"),
-        row(23, "save", "only now the world stands still"),
+        row(23, "save", "only now the cut is taken"),
         row(27, "save", "reads the buffer, which holds stamp 7"),
         row(34, "disk", "cursor 6 beside groups of step 7", "bad"),
-        row(35, "rollout pump", "the process dies, and is started again", after_gap=True),
+        row(35, "rollout pump", "the process dies and restarts", after_gap=True),
         row(43, "rollout pump", "cursor {cursor}, from the bundle"),
         row(47, "rollout pump", "the next batch is stamped 7 as well", "bad"),
         row(64, "train pump", "step 7 has four groups: those it had"),
@@ -398,7 +398,7 @@ def owners() -> Picture:
     picture = Picture("owners", "One owner at any time", 876, 400)
     picture.text(PAD + 4, 27, "One owner at any time: boxes are owners, arrows are slots", "title")
     boxes = {
-        "unread": (24, 70, "unread", "the loader's rest"),
+        "unread": (24, 70, "unread", "still in the loader"),
         "pool": (24, 210, "spare pool", "held back"),
         "reserved": (250, 70, "ledger", "RESERVED"),
         "admitted": (476, 70, "ledger", "ADMITTED, in flight"),
@@ -427,9 +427,9 @@ def owners() -> Picture:
     arrow("M790 122V208", 784, 170, "SelectGroups", "end")
     arrow("M777 262V308", 785, 290, "TrainStep", "start")
     picture.text(
-        24, 340, "SubstituteGroup drops a group that has failed for good and admits", "soft"
+        24, 340, "SubstituteGroup drops a group that keeps failing and admits a spare", "soft"
     )
-    picture.text(24, 358, "a spare in its place, in one slot.", "soft")
+    picture.text(24, 358, "in its place, in one slot.", "soft")
     return picture
 
 
@@ -447,14 +447,14 @@ def restore() -> Picture:
             "load_plane",
             "PlaneReady",
             "LoadPlane",
-            "bootstrap client, into a store that nobody has used; other rows are pruned",
+            "bootstrap client, into an unused store; rows outside the index are pruned",
             "PlaneTouchedError",
         ),
         (
             "connect_plane",
             "PlaneConnected",
             "ConnectPlane",
-            "a client that starts nothing; the store holds exactly the rows of the index",
+            "connect-only client; the store holds exactly the rows of the index",
             "InventoryError, ConnectError",
         ),
         (
@@ -475,7 +475,7 @@ def restore() -> Picture:
     step = 92
     picture = Picture("restore", "A restore, stage by stage", 900, 36 + step * len(stages))
     picture.text(
-        PAD + 4, 27, "A restore: each stage takes what only the one before it makes", "title"
+        PAD + 4, 27, "A restore: each stage takes what only the previous stage makes", "title"
     )
     for place, (call, makes, actions, what, refuses) in enumerate(stages):
         y = 46 + step * place
@@ -522,7 +522,7 @@ def bundle() -> Picture:
     arrow("M480 98H554", 517, 60, "PublishBundle")
     arrow("M119 126V218", 127, 176, "killed, or FailSave", "bad", "start")
     arrow("M340 126C320 170 260 190 190 218", 318, 176, "killed before the rename", "bad", "start")
-    arrow("M590 126C560 180 500 200 430 218", 500, 206, "resume from an older one", "", "start")
+    arrow("M590 126C560 180 500 200 430 218", 500, 206, "resume from an older bundle", "", "start")
     arrow("M690 126V218", 698, 168, "PruneBundles,", "", "start")
     picture.text(698, 184, "all but the newest", "soft")
     picture.text(

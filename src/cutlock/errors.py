@@ -194,7 +194,7 @@ class NotEnabledError(ConformanceError):
 
 
 class DivergenceError(ConformanceError):
-    """Specification and code have done the same action and do not agree about what came of it."""
+    """After the same action, code and specification are in different states."""
 
 
 class NoPlaceError(ConfigError):

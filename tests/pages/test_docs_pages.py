@@ -25,7 +25,7 @@ def test_the_sample_page_is_what_the_command_makes(
     cutlock_("show", CURSOR, "-o", tmp_path / "page.html")
     sample = DOCS / "pages" / "cursor_early.html"
     assert (tmp_path / "page.html").read_text() == sample.read_text(), (
-        f"make it anew: cutlock show {CURSOR} -o docs/pages/cursor_early.html"
+        f"make it again: cutlock show {CURSOR} -o docs/pages/cursor_early.html"
     )
 
 
@@ -46,7 +46,7 @@ def test_the_letters_are_those_of_the_pages() -> None:
     assert shown == {
         state.letter
         for key, state in STATES.items()
-        if key not in {"idle", "waiting", "granted", "inside", "stranger"}
+        if key not in {"idle", "waiting", "granted", "inside", "foreign"}
     }
 
 

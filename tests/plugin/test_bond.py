@@ -409,7 +409,7 @@ def test_what_is_no_trace_is_named_with_its_file(tmp_path: Path, content: bytes 
     path = tmp_path / "a.itf.json"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ToolError, match=r"a\.itf\.json: .*make it anew with `cutlock mutants"):
+    with pytest.raises(ToolError, match=r"a\.itf\.json: .*make it again with `cutlock mutants"):
         read_trace(path)
 
 

@@ -79,6 +79,8 @@ CHANGES: dict[str, tuple[Any, ...]] = {
     "checkpoint.limit_s": (5.0, 900.0),
     "checkpoint.failures_in_a_row": (1, 9),
     "failures.attempts": (1, 5),
+    "failures.pause_s": (0.01,),
+    "failures.longest_pause_s": (0.0, 1.0),
     "failures.drop_budget": (9,),
     "plane.kind": ("transfer_queue",),
     "plane.units": (1, 3),

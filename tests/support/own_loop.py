@@ -13,7 +13,6 @@ import torch
 
 from cutlock import (
     BootstrapPlane,
-    DataPlane,
     Fields,
     Prompt,
     PromptGroup,
@@ -110,15 +109,12 @@ async def rolling(
     learner: Learner,
     *,
     store: BootstrapPlane | None = None,
-    connect: Callable[[], Awaitable[DataPlane]] | None = None,
     sync: Callable[[int], Awaitable[object]] | None = None,
     **changes: Any,
 ) -> AsyncIterator[Run]:
     """A run whose rollouts go on by themselves."""
     async with (
-        open_run(
-            root, config(**changes), PROMPTS, learner, store=store, connect=connect, sync=sync
-        ) as run,
+        open_run(root, config(**changes), PROMPTS, learner, store=store, sync=sync) as run,
         asyncio.TaskGroup() as tasks,
     ):
         rollouts = tasks.create_task(dispatch(run))

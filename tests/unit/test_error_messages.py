@@ -21,7 +21,6 @@ PASSED_ON = {
 WITHOUT_A_VALUE = {
     "a VerifiedBundle cannot be made by hand",
     "a put of no keys",
-    "a store and `connect`",
     "a TransferQueue cannot be held between the units of a put",
     "a TransferQueue runs in this Ray cluster already",
     "more edges than printed actions",
@@ -36,6 +35,7 @@ WITHOUT_A_VALUE = {
     "the trainer has no copy to write",
     "the trainer or the store cancelled its own call",
     "--write needs --traces",
+    "dispatch() is called while another iteration",
 }
 """Messages about something that is missing, or done twice: there is no value to name."""
 

@@ -27,7 +27,7 @@ from cutlock.errors import (
     WorkerLostError,
 )
 from cutlock.events import read_log
-from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore, PlaneStep
+from cutlock.plane.memory import MemoryBootstrap, MemoryStore, PlaneStep
 from cutlock.run.directory import RunDirectory
 from cutlock.samplers.builtin import ReadyFirstSampler
 from tests.support.acceptance import assert_accepted
@@ -218,21 +218,11 @@ class TestStartAndResume:
     ) -> None:
         store = MemoryBootstrap()
 
-        async def connect() -> MemoryPlane:
-            return MemoryPlane(store.store)
-
-        await connect()
+        await store.connect()
         with pytest.raises(PlaneTouchedError):
-            async with open_run(
-                ram_path, config(), PROMPTS, Learner(), store=store, connect=connect
-            ):
+            async with open_run(ram_path, config(), PROMPTS, Learner(), store=store):
                 pass
         assert not RunDirectory(ram_path).logs()
-
-    async def test_a_store_without_its_clients_is_refused(self, ram_path: Path) -> None:
-        with pytest.raises(MisuseError, match="give both"):
-            async with open_run(ram_path, config(), PROMPTS, Learner(), store=MemoryBootstrap()):
-                pass
 
     async def test_what_was_admitted_is_generated_again_with_its_stamp_and_before_all_else(
         self, ram_path: Path
@@ -430,13 +420,8 @@ class TestRollouts:
         holding, learner = Holding(), Learner()
         store = MemoryBootstrap(MemoryStore(steps=holding))
 
-        async def connect() -> MemoryPlane:
-            return MemoryPlane(store.store)
-
         async with (
-            open_run(
-                ram_path, config(**WINDOWED), PROMPTS, learner, store=store, connect=connect
-            ) as run,
+            open_run(ram_path, config(**WINDOWED), PROMPTS, learner, store=store) as run,
             asyncio.TaskGroup() as tasks,
         ):
             one, two = await first(run, 2)

@@ -81,7 +81,7 @@ def test_type_checkers_know_the_signatures_and_refuse_other_names(tmp_path: Path
     ).stdout
     assert 'Revealed type is "def (directory: ' in said
     assert 'program.py:3: error: Module has no attribute "undo"' in said
-    assert 'program.py:5: error: Too many arguments for "save" of "Run"' in said
+    assert 'program.py:5: error: Too many arguments for "save" of' in said
     assert "Found 2 errors" in said
 
 

@@ -48,7 +48,7 @@ def expect_checked(bond: Bond[S], toolchain: Toolchain, traces: Path | None = No
     if wrong:
         raise ConformanceError(
             f"not as {bond.manifest} says: {'; '.join(wrong)}; see `cutlock check --manifest "
-            f"{bond.manifest}`, and write traces anew with `cutlock mutants --manifest "
+            f"{bond.manifest}`, and write the traces again with `cutlock mutants --manifest "
             f"{bond.manifest} --traces {traces} --write`"
         )
 

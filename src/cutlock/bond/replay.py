@@ -108,7 +108,7 @@ def cut_short(example: Counterexample) -> ToolError:
     """The error for a counterexample that shows nothing; the code would pass it for no reason."""
     return ToolError(
         f"the {len(example.steps)} states of {example.model} do not break {example.property}: the "
-        f"last ones are missing; make it anew with `cutlock mutants {example.model} --traces "
+        f"last ones are missing; make it again with `cutlock mutants {example.model} --traces "
         "FOLDER --write`"
     )
 
@@ -128,7 +128,7 @@ def read_trace(path: Path) -> Counterexample:
         return from_itf(path.read_bytes())
     except (OSError, ToolError) as error:
         raise ToolError(
-            f"{path}: {error}; make it anew with `cutlock mutants --traces {path.parent} --write`"
+            f"{path}: {error}; make it again with `cutlock mutants --traces {path.parent} --write`"
         ) from error
 
 

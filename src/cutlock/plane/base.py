@@ -30,6 +30,7 @@ __all__ = [
     "Inventory",
     "PlaneInfo",
     "PlaneStamp",
+    "RestorablePlane",
     "SnapshotMode",
     "StampFile",
     "read_stamp",
@@ -312,13 +313,8 @@ async def take_inventory(plane: DataPlane, owned: Collection[str]) -> Inventory:
     return Inventory(listed, sorted(indexed - listed), sorted(listed - indexed))
 
 
-class BootstrapPlane(Protocol):
-    """The driver's client: starts the store, restores it once, stops it."""
-
-    @property
-    def info(self) -> PlaneInfo:
-        """Kind, version and number of units of the store that it started."""
-        ...
+class RestorablePlane(Protocol):
+    """A store that can be restored, once and while nobody uses it."""
 
     async def require_untouched(self) -> None:
         """Show that no client has used the store, and that no other client is connected.
@@ -344,6 +340,19 @@ class BootstrapPlane(Protocol):
 
         After an error that came once loading had begun, the store is unusable and says so.
         """
+        ...
+
+
+class BootstrapPlane(RestorablePlane, Protocol):
+    """The driver's client: starts the store, restores it once, stops it."""
+
+    @property
+    def info(self) -> PlaneInfo:
+        """Kind, version and number of units of the store that it started."""
+        ...
+
+    async def connect(self) -> DataPlane:
+        """A new client of the store; a run makes its own when the store has been restored."""
         ...
 
     async def stop(self) -> None:

@@ -439,6 +439,10 @@ class MemoryBootstrap:
         """Kind, version and number of units of the store."""
         return self.store.info
 
+    async def connect(self) -> MemoryPlane:
+        """See `BootstrapPlane.connect`."""
+        return MemoryPlane(self.store)
+
     async def require_untouched(self) -> None:
         """See `BootstrapPlane.require_untouched`."""
         await self.store.step("load", "check")

@@ -2,7 +2,7 @@
 
 While a store writes its rows, the pumps go on. A row that the snapshot needs is *pinned*
 from the cut until every unit has written it: until then it is not cleared, and nothing in it
-is changed but fields that are computed anew after a restore. New rows do no harm.
+is changed but fields that are recomputed after a restore. New rows do no harm.
 
 Source: spec operators `Pinned` and `Defers`; design, section 8, rules 2 and 3.
 """

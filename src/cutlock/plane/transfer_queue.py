@@ -532,6 +532,10 @@ class TransferQueueBootstrap:
         endpoint = await self._bounded("metrics_url", _in_thread(tq.get_metrics_endpoint))
         return None if endpoint is None else f"http://{endpoint}/metrics"
 
+    async def connect(self, partition: str = "rollouts") -> TransferQueuePlane:
+        """See `BootstrapPlane.connect`; with other limits, call `TransferQueuePlane.connect`."""
+        return await TransferQueuePlane.connect(partition, limit_s=self._limit_s)
+
     async def require_untouched(self) -> None:
         """See `BootstrapPlane.require_untouched`."""
         self._require_usable("require_untouched")

@@ -44,7 +44,8 @@ class Run(Steps):
 
     Args:
         root: directory of the run; bundles go into it.
-        every, sync: see `Steps`.
+        every: see `Steps`.
+        sync: see `Steps`.
     """
 
     def __init__(

@@ -35,9 +35,9 @@ from cutlock.errors import (
 )
 from cutlock.plane.base import (
     READABLE_VERSIONS,
-    BootstrapPlane,
     DataPlane,
     PlaneInfo,
+    RestorablePlane,
     take_inventory,
 )
 from cutlock.plane.pinning import PinningPlane
@@ -208,7 +208,7 @@ def verify_for_resume(
     _require_places(bundle, snapshot, saved, now)
     if snapshot.loader.epoch > now.epochs:
         raise ConfigMismatchError(
-            f"epochs is {now.epochs} and the bundle stands in epoch {snapshot.loader.epoch} of "
+            f"epochs is {now.epochs} and the bundle is in epoch {snapshot.loader.epoch} of "
             f"the {saved.epochs} that it was saved with; "
             f"resume with epochs of at least {snapshot.loader.epoch}"
         )
@@ -291,7 +291,7 @@ def _require_places(bundle: Path, snapshot: Snapshot, saved: RunConfig, now: Run
         )
 
 
-async def load_plane(plan: ResumePlan | None, bootstrap: BootstrapPlane) -> PlaneReady:
+async def load_plane(plan: ResumePlan | None, bootstrap: RestorablePlane) -> PlaneReady:
     """Bring the rows of the plan into a store that nobody has used.
 
     Raises:

@@ -96,6 +96,8 @@ RULES: Mapping[str, FieldRule] = {
     "checkpoint.limit_s": _free(_A_LIMIT),
     "checkpoint.failures_in_a_row": _free("failures are counted from 0"),
     "failures.attempts": _free("tries of a group are counted from 0"),
+    "failures.pause_s": _free("applies to tries from now on"),
+    "failures.longest_pause_s": _free("applies to tries from now on"),
     "failures.drop_budget": _adapts("drops are counted over restarts; one beyond it ends the run"),
     "plane.kind": _with_rows("the saved rows are in the format of the saved kind"),
     "plane.units": _with_rows("rows are placed by unit"),

@@ -18,10 +18,10 @@ import msgspec
 
 from cutlock.alphabet import Action
 from cutlock.bundle.publication import reclaim, scan, set_aside, settle
-from cutlock.errors import BundleNotFoundError, MisuseError
+from cutlock.errors import BundleNotFoundError
 from cutlock.events import EventLog, Events
 from cutlock.plane.base import READABLE_VERSIONS, BootstrapPlane, DataPlane
-from cutlock.plane.memory import MemoryBootstrap, MemoryPlane
+from cutlock.plane.memory import MemoryBootstrap
 from cutlock.run.config import RunConfig
 from cutlock.run.directory import RunDirectory
 from cutlock.run.ending import logged_failure
@@ -54,7 +54,6 @@ async def open_run(
     trainer: Checkpointable,
     *,
     store: BootstrapPlane | None = None,
-    connect: Callable[[], Awaitable[DataPlane]] | None = None,
     sync: Sync | None = None,
     bundle: str | None = None,
     with_rows: bool = True,
@@ -72,15 +71,14 @@ async def open_run(
             nothing here.
         prompts: the data set; a resume refuses another one.
         trainer: whoever holds the weights. Give a new one: it is loaded from the bundle.
-        store: an untouched store, to be filled; None for one in this process's memory.
-        connect: makes a client of `store`; given with it or not at all.
+        store: an untouched store, to be filled, e.g. `await TransferQueueBootstrap.start()`; None
+            for one in this process's memory.
         sync: hands the weights of a version to whatever generates; awaited at the start and when
             a step has raised the version. Leave it out where both share their weights.
         bundle: name of the bundle to go on from, e.g. `step_8`; None for the latest.
         with_rows: False generates the finished groups of the bundle again.
 
     Raises:
-        MisuseError: a store without `connect`, or the other way round.
         ConfigError: the directory holds something else, another process runs the run, or the
             configuration has changed in a way that no rule allows (`docs/resume.md`).
         BundleNotFoundError, BundleCorruptError, RestoreError: there is nothing to go on from.
@@ -89,7 +87,7 @@ async def open_run(
 
     Source: spec actions `BeginRun` to `StartPumps`; design, section 10.
     """
-    store, connect = _store(config, store, connect)
+    store = MemoryBootstrap(units=config.plane.units) if store is None else store
     kind, version = store.info.kind, store.info.version
     config = msgspec.structs.replace(
         config,
@@ -114,7 +112,7 @@ async def open_run(
                     StartParts(
                         config=config,
                         prompts=prompts,
-                        connect=connect,
+                        connect=store.connect,
                         trainer=trainer,
                         identity=RunIdentity(directory.facts().run_id, incarnation),
                         root=directory.root,
@@ -194,23 +192,6 @@ def _plan(
     return verify_for_resume(
         found[name], lambda _: prompts, config, with_rows=with_rows, readable=readable
     )
-
-
-def _store(
-    config: RunConfig,
-    store: BootstrapPlane | None,
-    connect: Callable[[], Awaitable[DataPlane]] | None,
-) -> tuple[BootstrapPlane, Callable[[], Awaitable[DataPlane]]]:
-    if store is not None and connect is not None:
-        return store, connect
-    if store is not None or connect is not None:
-        raise MisuseError("a store and `connect`, which makes its clients, go together; give both")
-    made = MemoryBootstrap(units=config.plane.units)
-
-    async def connect_here() -> DataPlane:
-        return MemoryPlane(made.store)
-
-    return made, connect_here
 
 
 @dataclass(kw_only=True)

@@ -45,7 +45,7 @@ _ADVICE = (
     "the ACTION_CONSTRAINT has to print `PrintT(ToString(act'))` once, "
     "after every other constraint, and nothing else may print strings"
 )
-_SAVED = "write it anew with `cutlock check NAME --graphs FOLDER`"
+_SAVED = "write it again with `cutlock check NAME --graphs FOLDER`"
 _UNREADABLE = "is it a TLC of another version? `cutlock doctor` says which there is"
 
 

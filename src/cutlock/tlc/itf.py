@@ -31,7 +31,7 @@ __all__ = [
 
 _MODEL_VALUE = "_OF_MODEL"
 _SAFE = 2**53
-_WAY_OUT = "make it anew with `cutlock mutants NAME --traces FOLDER --write`"
+_WAY_OUT = "make it again with `cutlock mutants NAME --traces FOLDER --write`"
 _FORMAT = "ITF"
 _FORMAT_DESCRIPTION = "https://apalache-mc.org/docs/adr/015adr-trace.html"
 

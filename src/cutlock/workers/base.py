@@ -40,7 +40,7 @@ GENERATED_FIELDS = ("prompt", "response", "logprobs", "reward")
 """Fields of a row as a generator makes it."""
 
 DERIVED_FIELDS = ("advantage",)
-"""Fields that the controller computes, anew after every restore."""
+"""Fields that the engine computes, and recomputes after every restore."""
 
 TRAINED_FIELDS = (*GENERATED_FIELDS, *DERIVED_FIELDS)
 """Fields that a trainer reads; the controller writes `advantage`, float32 of shape (1,)."""
