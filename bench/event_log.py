@@ -25,7 +25,7 @@ import torch
 from bench.doubles import IdleGenerator, IdleTrainer, NoEvents, NoMetrics
 from bench.harness import Goal, Measurement, Samples, Session, compare, interleave
 from bench.scratch import scratch
-from cutlock.cli.demo_runs import DEMO_CONFIG
+from cutlock.cli.demo import DEMO_CONFIG
 from cutlock.controller.assembly import Parts, assemble, build_prompts
 from cutlock.controller.core import Controller
 from cutlock.events import EventLog

@@ -14,11 +14,13 @@ from cutlock.bond import Ending, Replayed, replay
 from cutlock.conformance import barrier
 from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT, fault_of
 from cutlock.conformance.protocol import CUTLOCK, CutlockStepper
+from cutlock.conformance.stepping.incarnation import Drive, shipped_controller
 from cutlock.tlc.itf import Counterexample, from_itf
 from cutlock.tlc.manifest import Mode, load_manifest
 from cutlock.tlc.mutants import counterexample_file
 from cutlock.tlc.outcome import Verdict
 from cutlock.tlc.unbroken import unbroken
+from tests.support.by_hand import by_hand
 
 ROOT = Path(cutlock.__file__).parents[2]
 MANIFEST = load_manifest(ROOT / "model_check" / "manifest.toml")
@@ -151,8 +153,14 @@ def config_of(mutant: str) -> Path:
     return MANIFEST.root / MANIFEST.configs / MUTANTS[mutant].config
 
 
-def replayed(mutant: str, *, faulty: bool = False, second_lines: bool = False) -> Replayed:
-    stepper = partial(CutlockStepper, second_lines=second_lines)
+def replayed(
+    mutant: str,
+    *,
+    faulty: bool = False,
+    second_lines: bool = False,
+    drive: Drive = shipped_controller,
+) -> Replayed:
+    stepper = partial(CutlockStepper, second_lines=second_lines, drive=drive)
     return replay(replace(CUTLOCK, stepper=stepper), example_of(mutant), faulty=faulty)
 
 
@@ -188,17 +196,25 @@ def test_the_counterexample_is_of_the_promise_that_the_manifest_names(mutant: st
     assert example_of(mutant).property == (model.property or model.expected.value)
 
 
+SUBJECTS = pytest.mark.parametrize(
+    "drive", [shipped_controller, by_hand], ids=["controller", "own loop"]
+)
+"""What is stepped: the shipped loops over the engine, and a user's."""
+
+
+@SUBJECTS
 @pytest.mark.parametrize("mutant", EXPECTED)
-def test_with_the_fault_the_promise_breaks_in_the_same_step(mutant: str) -> None:
-    found = replayed(mutant, faulty=True)
+def test_with_the_fault_the_promise_breaks_in_the_same_step(mutant: str, drive: Drive) -> None:
+    found = replayed(mutant, faulty=True, drive=drive)
     assert found.breaks_as_told, found
     assert found.length == len(example_of(mutant).steps) - 1
 
 
+@SUBJECTS
 @pytest.mark.parametrize("mutant", EXPECTED)
-def test_the_real_code_refuses_or_keeps_the_promise(mutant: str) -> None:
+def test_the_real_code_refuses_or_keeps_the_promise(mutant: str, drive: Drive) -> None:
     expected = EXPECTED[mutant]
-    found = replayed(mutant)
+    found = replayed(mutant, drive=drive)
     assert (found.ending, found.step, found.diverged) == (
         expected.real,
         expected.real_step,

@@ -34,7 +34,6 @@ them as such."""
 GROUPS: dict[str, tuple[str, ...]] = {
     "Starting or resuming a run": (
         "run/config",
-        "cli/kill_plan",
         "run/resume_rules",
         "run/endpoint",
         "loader",

@@ -15,7 +15,7 @@ import torch
 from cutlock.alphabet import Action
 from cutlock.audit import Audit
 from cutlock.bundle.publication import latest
-from cutlock.cli.kill_plan import NEVER_ANNOUNCED
+from cutlock.cli.run import NEVER_ANNOUNCED
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.local import build_local
 from cutlock.errors import BundleNotFoundError

@@ -20,8 +20,7 @@ from click.shell_completion import CompletionItem, ShellComplete
 import cutlock
 import cutlock.cli.run
 from cutlock.cli import COMMANDS, main
-from cutlock.cli.command import ToolCommand
-from cutlock.cli.exits import ExitCode, exit_code
+from cutlock.cli.command import ExitCode, ToolCommand, exit_code
 from cutlock.errors import (
     BudgetError,
     CutlockError,
@@ -198,10 +197,10 @@ ENDS = {
     "replay": "cutlock.cli.replay.load_manifest",
     "validate": "cutlock.cli.validate.find_toolchain",
     "show": "cutlock.cli.show.collect",
-    "example": "cutlock.cli.example._examples",
+    "example": "cutlock.cli.tools._examples",
     "bench": "cutlock.cli.bench._module",
-    "schema": "cutlock.cli.schema._results",
-    "completion": "cutlock.cli.completion.get_completion_class",
+    "schema": "cutlock.cli.tools._results",
+    "completion": "cutlock.cli.tools.get_completion_class",
 }
 """Something that each command calls."""
 

@@ -20,7 +20,7 @@ import cutlock.cli.demo
 from cutlock.audit import audit_run
 from cutlock.cli import COMMANDS
 from cutlock.cli import models as tlc
-from cutlock.cli.demo_runs import DemoReport, Start
+from cutlock.cli.demo import DemoReport, Start
 from cutlock.report.terminal import Terminal
 from cutlock.run.directory import RunDirectory
 from cutlock.tlc.selftest import FOLDER

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import click
 
-from cutlock.cli.command import Entry, ToolGroup
-from cutlock.cli.exits import ExitCode
+from cutlock.cli.command import Entry, ExitCode, ToolGroup
 from cutlock.version import __version__
 
 __all__ = ["COMMANDS", "main"]
@@ -37,11 +36,11 @@ COMMANDS = {
         ),
     },
     "Tools": {
-        "example": Entry("cutlock.cli.example:example", "Print an example to start from."),
+        "example": Entry("cutlock.cli.tools:example", "Print an example to start from."),
         "bench": Entry("cutlock.cli.bench:bench", "Measure costs beside alternatives."),
-        "schema": Entry("cutlock.cli.schema:schema", "Print the schema of a --json result."),
+        "schema": Entry("cutlock.cli.tools:schema", "Print the schema of a --json result."),
         "completion": Entry(
-            "cutlock.cli.completion:completion", "Print the completion script of a shell."
+            "cutlock.cli.tools:completion", "Print the completion script of a shell."
         ),
     },
 }

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from cutlock.audit import Audit, audit_run
-from cutlock.cli.command import ToolCommand, json_option, write_result
-from cutlock.cli.exits import ExitCode
+from cutlock.cli.command import ExitCode, ToolCommand, current_terminal
+from cutlock.cli.options import json_option
 from cutlock.report.terminal import Terminal, key_values
 from cutlock.run.directory import RunDirectory
 
@@ -30,12 +30,11 @@ _SHOWN = 20
 )
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @json_option
-def audit(directory: Path, json_path: Path | None) -> ExitCode:
+def audit(directory: Path) -> Audit:
     """Account for every prompt of the run in DIRECTORY, from its logs and bundles alone."""
     found = audit_run(RunDirectory(directory))
-    show_audit(Terminal.current(), found)
-    write_result(json_path, found)
-    return ExitCode.OK if found.ok else ExitCode.FAILED
+    show_audit(current_terminal(), found)
+    return found
 
 
 def show_audit(terminal: Terminal, found: Audit) -> None:

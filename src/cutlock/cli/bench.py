@@ -12,9 +12,8 @@ from typing import Any
 
 import click
 
-from cutlock.cli.command import ToolCommand, json_option, quiet_option
-from cutlock.cli.exits import ExitCode
-from cutlock.cli.options import beginning
+from cutlock.cli.command import ExitCode, ToolCommand
+from cutlock.cli.options import beginning, json_option, quiet_option
 from cutlock.errors import ConfigError
 
 __all__ = ["bench"]
@@ -71,7 +70,6 @@ def bench(
     list_only: bool,
     quick: bool,
     tiny: bool,
-    json_path: Path | None,
     keep: bool,
     page: Path | None,
 ) -> int:
@@ -87,7 +85,7 @@ def bench(
     code = 0
     if names or keep or page is None:
         size = "tiny" if tiny else "quick" if quick else "full"
-        code = command.run(names, command.Size(size), json_path=json_path, keep=keep)
+        code = command.run(names, command.Size(size), keep=keep)
     if page is not None:
         command.write_page(page)
     return code

@@ -1,8 +1,9 @@
-"""What all commands share: how they end, what their help says, options, result files."""
+"""What all commands share: how they end, what their help says, where their results go."""
 
 from __future__ import annotations
 
 import difflib
+import enum
 import errno
 import functools
 import importlib
@@ -14,29 +15,76 @@ from typing import Any, NamedTuple
 
 import click
 import msgspec
-from click.shell_completion import CompletionItem
 
-from cutlock.cli.exits import ExitCode, exit_code
-from cutlock.errors import CutlockError
+from cutlock.errors import (
+    BudgetError,
+    BundleNotFoundError,
+    ConfigError,
+    ConformanceError,
+    CutlockError,
+    DivergenceError,
+    NotEnabledError,
+    ToolError,
+    ToolMissingError,
+)
 from cutlock.report.results import document, write_whole
 from cutlock.report.terminal import StdoutClosed, Terminal
-from cutlock.shipped import named_file, names, shipped
 
 __all__ = [
+    "JSON_PATH",
+    "STDOUT",
     "Entry",
-    "NamedPath",
+    "ExitCode",
     "ToolCommand",
     "ToolGroup",
+    "current_terminal",
+    "exit_code",
     "forget_result",
-    "jar_option",
-    "json_option",
-    "manifest_option",
-    "quiet_option",
     "write_json",
     "write_result",
 ]
 
-_STDOUT = Path("-")
+STDOUT = Path("-")
+JSON_PATH = f"{__name__}.json"
+"""Where the context of a command keeps the argument of `--json`."""
+_TERMINAL = f"{__name__}.terminal"
+
+
+class ExitCode(enum.IntEnum):
+    """What a command has come to; docs/command-line.md has the same table."""
+
+    OK = 0
+    """As expected."""
+    FAILED = 1
+    """The run failed, or something was found that breaks a promise."""
+    USAGE = 2
+    """Wrong usage, configuration or path; nothing was begun."""
+    TOOL_MISSING = 3
+    """Java or TLC was not found, or is too old."""
+    TOOL_FAILED = 4
+    """A specification cannot be read, or the checker failed."""
+    OUT_OF_TIME = 5
+    """The checker was stopped at its limit, without an answer."""
+    INTERRUPTED = 130
+    """Ctrl-C; what is kept was said."""
+    BROKEN_PIPE = 141
+    """Whoever read the output has stopped reading, e.g. `head`."""
+
+
+def exit_code(error: CutlockError) -> ExitCode:
+    """The code of a command that ends with this error."""
+    match error:
+        case DivergenceError() | NotEnabledError():
+            return ExitCode.FAILED
+        case ConfigError() | BundleNotFoundError() | ConformanceError():
+            return ExitCode.USAGE
+        case ToolMissingError():
+            return ExitCode.TOOL_MISSING
+        case ToolError():
+            return ExitCode.TOOL_FAILED
+        case BudgetError():
+            return ExitCode.OUT_OF_TIME
+    return ExitCode.FAILED
 
 
 class _Ending(click.Command):
@@ -124,7 +172,7 @@ def _system(error: OSError) -> str:
 
 
 class ToolCommand(_Ending):
-    """A command of the family.
+    """A command of the family: a function that returns its result, an exit code, or None.
 
     Args:
         exits: what its exit codes mean.
@@ -153,9 +201,13 @@ class ToolCommand(_Ending):
         return self._result
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command, write what it returns, and end with the exit code of that."""
         try:
-            return super().invoke(ctx)
+            found = super().invoke(ctx)
+            if found is None or isinstance(found, int):
+                return found
+            write_result(found)
+            return _code_of(found)
         except KeyboardInterrupt as error:
             if self.kept and not getattr(error, "__notes__", ()):
                 error.add_note(self.kept)
@@ -168,6 +220,14 @@ class ToolCommand(_Ending):
                 for example in self.examples:
                     formatter.write(f"  {example}\n")
         super().format_epilog(ctx, formatter)
+
+
+def _code_of(result: object) -> int:
+    """A result has an exit code, or says whether it is `ok`, or is there at all."""
+    code: int | None = getattr(result, "exit_code", None)
+    if code is not None:
+        return code
+    return ExitCode.OK if getattr(result, "ok", True) else ExitCode.FAILED
 
 
 class Entry(NamedTuple):
@@ -221,98 +281,39 @@ class ToolGroup(_Ending, click.Group):
                 formatter.write_dl([(name.ljust(width), e.summary) for name, e in entries.items()])
 
 
-def _stdout_is_for_a_program(ctx: click.Context, _: click.Parameter, value: Path | None) -> Any:
-    if value == _STDOUT:
-        Terminal.current().results = False
-    return value
+def current_terminal() -> Terminal:
+    """That of the command that runs; a new one outside of commands."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return Terminal()
+    found: Terminal = context.meta.setdefault(_TERMINAL, Terminal())
+    return found
 
 
-def _be_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    Terminal.current().quiet |= value
-
-
-class NamedPath(click.Path):
-    """A path, or the name of something that ships with cutlock; a path of that name wins.
-
-    Args:
-        folders: shipped folders that are looked through, in this order.
-        suffix: of the files in them; the name may leave it out.
-        exists: whether click refuses a path that is not there.
-    """
-
-    def __init__(
-        self, *folders: str, suffix: str = "", exists: bool = True, dir_okay: bool = True
-    ) -> None:
-        super().__init__(exists=exists, dir_okay=dir_okay, path_type=Path)
-        self._folders = folders
-        self._suffix = suffix
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path, whether it was given or is that of the name."""
-        if isinstance(value, str) and not Path(value).exists():
-            value = named_file(value, self._folders, self._suffix) or value
-        return Path(os.fsdecode(super().convert(value, param, ctx)))
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Names that begin so, else whatever the shell finds."""
-        found = [name for name in names(self._folders, self._suffix) if name.startswith(incomplete)]
-        if incomplete and found:
-            return [CompletionItem(name) for name in found]
-        return super().shell_complete(ctx, param, incomplete)
-
-
-jar_option = click.option(
-    "--jar",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Another tla2tools.jar; CUTLOCK_TLA2TOOLS does the same.",
-)
-json_option = click.option(
-    "--json",
-    "json_path",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    metavar="FILE",
-    callback=_stdout_is_for_a_program,
-    help="Write the result to this file as JSON; - is stdout, with nothing else on it.",
-)
-quiet_option = click.option(
-    "-q",
-    "--quiet",
-    is_flag=True,
-    expose_value=False,
-    callback=_be_quiet,
-    help="No live line: one line per finished item, as without a terminal.",
-)
-manifest_option = click.option(
-    "--manifest",
-    "manifest_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=shipped("model_check", "manifest.toml"),
-    show_default="the shipped one",
-    help="The list of models.",
-)
-
-
-def forget_result(path: Path | None) -> None:
+def forget_result() -> None:
     """An old result must not be taken for the one of a run that dies."""
-    if path is not None and path != _STDOUT:
+    path = _result_path()
+    if path is not None and path != STDOUT:
         path.unlink(missing_ok=True)
 
 
-def write_result(path: Path | None, result: object) -> None:
-    """Write the result of the command that runs, if a path is given; `-` is stdout."""
+def write_result(result: object) -> None:
+    """Write the result of the command that runs to where `--json` says, if it is given."""
+    path = _result_path()
     if path is not None:
         command = click.get_current_context().info_name
         write_json(path, document(str(command), result))
 
 
-def write_json(path: Path | None, data: object) -> None:
-    """Write data as JSON, if a path is given; `-` is stdout."""
-    if path is None:
-        return
+def _result_path() -> Path | None:
+    path: Path | None = click.get_current_context().meta.get(JSON_PATH)
+    return path
+
+
+def write_json(path: Path, data: object) -> None:
+    """Write data as JSON; `-` is stdout."""
     text = msgspec.json.format(msgspec.json.encode(data), indent=2)
-    if path == _STDOUT:
-        Terminal.current().write(text.decode())
+    if path == STDOUT:
+        current_terminal().write(text.decode())
     else:
         write_whole(path, text + b"\n")

@@ -11,11 +11,11 @@ from cutlock.bundle.contents import TrainingInfo
 from cutlock.bundle.layout import ARTIFACTS, MANIFEST, parse_name
 from cutlock.bundle.manifest import Manifest
 from cutlock.bundle.publication import Scan, scan
-from cutlock.cli.command import ToolCommand, json_option, write_result
-from cutlock.cli.exits import ExitCode
+from cutlock.cli.command import ExitCode, ToolCommand, current_terminal
+from cutlock.cli.options import json_option
 from cutlock.errors import BundleNotFoundError
 from cutlock.records import Snapshot
-from cutlock.report.terminal import Terminal, key_values, table
+from cutlock.report.terminal import key_values, table
 from cutlock.run.restore import read_bundle
 
 __all__ = ["Inspection", "inspect", "names_of"]
@@ -43,7 +43,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.argument("bundle", type=click.Path(path_type=Path))
 @json_option
-def inspect(bundle: Path, json_path: Path | None) -> None:
+def inspect(bundle: Path) -> Inspection:
     """Verify BUNDLE (a step_N directory) and say what it holds; unpickles nothing."""
     if not bundle.exists() and (bundle.parent / "run.json").exists():
         raise BundleNotFoundError(
@@ -77,18 +77,15 @@ def inspect(bundle: Path, json_path: Path | None) -> None:
         ("saved by", f"incarnation {info.incarnation}, after {info.log_records} log records"),
         ("packages", ", ".join(f"{k} {v}" for k, v in info.packages.items())),
     ]
-    terminal = Terminal.current()
+    terminal = current_terminal()
     terminal.show(key_values(f"{bundle.name}: verified", values))
     files = [(file.name, file.size, file.sha256[:16]) for file in verified.manifest.files]
     terminal.show(table("Files", ("name", "bytes", "sha256"), files))
-    write_result(
-        json_path,
-        Inspection(
-            info=info,
-            cut=cut,
-            manifest=verified.manifest,
-            artifacts={artifact.name: artifact.content for artifact in ARTIFACTS},
-        ),
+    return Inspection(
+        info=info,
+        cut=cut,
+        manifest=verified.manifest,
+        artifacts={artifact.name: artifact.content for artifact in ARTIFACTS},
     )
 
 

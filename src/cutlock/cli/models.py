@@ -1,4 +1,4 @@
-"""The commands that check models: `check`, `mutants` and `doctor`."""
+"""The commands that check models: `check`, `mutants` and `doctor`, and their tables."""
 
 from __future__ import annotations
 
@@ -8,28 +8,19 @@ from typing import Any, TypeVar
 
 import click
 
-from cutlock.cli.command import (
-    ToolCommand,
-    forget_result,
+from cutlock.cli.command import ExitCode, ToolCommand, current_terminal, forget_result, write_result
+from cutlock.cli.options import (
+    complete_models,
     jar_option,
     json_option,
     manifest_option,
     quiet_option,
-    write_result,
-)
-from cutlock.cli.exits import ExitCode
-from cutlock.cli.options import complete_models
-from cutlock.cli.tables import (
-    searched,
-    show_diagnosis,
-    show_mutants,
-    show_report,
-    told_briefly,
+    time_option,
 )
 from cutlock.report.progress import Progress
 from cutlock.report.results import write_whole
-from cutlock.report.terminal import Terminal
-from cutlock.tlc.check import Checked, Report, check_models
+from cutlock.report.terminal import Terminal, key_values, listing
+from cutlock.tlc.check import Checked, Report, Result, check_models
 from cutlock.tlc.doctor import Diagnosis, diagnose
 from cutlock.tlc.graph import graph_to_json
 from cutlock.tlc.manifest import Manifest, Mode, Model, TimeClass, load_manifest
@@ -41,10 +32,11 @@ from cutlock.tlc.mutants import (
     example_of,
 )
 from cutlock.tlc.outcome import Progress as SearchProgress
+from cutlock.tlc.outcome import Verdict
 from cutlock.tlc.run import Toolchain, find_toolchain
 from cutlock.tlc.selftest import self_test
 
-__all__ = ["check", "doctor", "mutants", "toolchain_for"]
+__all__ = ["check", "doctor", "mutants", "searched", "toolchain_for"]
 
 _CHECKED_MODES = tuple(mode for mode in Mode if mode is not Mode.MUTANT)
 
@@ -66,14 +58,7 @@ def _selection(*modes: Mode) -> Callable[[_F], _F]:
         click.argument(
             "names", metavar="[NAME]...", nargs=-1, shell_complete=complete_models(*modes)
         ),
-        click.option(
-            "--class",
-            "time",
-            type=click.Choice([time.value for time in TimeClass]),
-            default=TimeClass.QUICK.value,
-            show_default=True,
-            help="Run this class and the quicker ones; names overrule it.",
-        ),
+        time_option("Run"),
         manifest_option,
         jar_option,
         click.option(
@@ -117,9 +102,8 @@ def check(
     manifest_path: Path,
     jar: Path | None,
     dry_run: bool,
-    json_path: Path | None,
     graphs: Path | None,
-) -> int:
+) -> Report | ExitCode:
     """Check the models of the manifest, or those with the given NAMEs.
 
     A model passes if its outcome, the violated property, the number of distinct states and
@@ -132,8 +116,8 @@ def check(
     if dry_run:
         _print_commands(toolchain, manifest, models)
         return ExitCode.OK
-    forget_result(json_path)
-    terminal = Terminal.current()
+    forget_result()
+    terminal = current_terminal()
     with terminal.progress() as progress:
         watching = _Watching(progress, len(models))
         self_test(toolchain, watch=watching.self_test)
@@ -146,8 +130,7 @@ def check(
 
         report = check_models(toolchain, manifest, models, watching.model, done)
     show_report(terminal, report)
-    write_result(json_path, report)
-    return report.exit_code
+    return report
 
 
 @click.command(
@@ -174,7 +157,6 @@ def mutants(
     manifest_path: Path,
     jar: Path | None,
     dry_run: bool,
-    json_path: Path | None,
     traces: Path | None,
     write: bool,
 ) -> int:
@@ -189,9 +171,9 @@ def mutants(
     if dry_run:
         _print_commands(toolchain, manifest, models)
         return ExitCode.OK
-    forget_result(json_path)
+    forget_result()
     stale = []
-    terminal = Terminal.current()
+    terminal = current_terminal()
     with terminal.progress() as progress:
         watching = _Watching(progress, len(models))
         self_test(toolchain, watch=watching.self_test)
@@ -205,7 +187,7 @@ def mutants(
             toolchain, manifest, models, watching.model, done, chosen=bool(names)
         )
     show_mutants(terminal, report)
-    write_result(json_path, report)
+    write_result(report)
     if stale:
         terminal.say(
             f"error: {', '.join(stale)}: not the counterexample in {traces}; "
@@ -226,14 +208,14 @@ def mutants(
 )
 @jar_option
 @json_option
-def doctor(jar: Path | None, json_path: Path | None) -> ExitCode:
+def doctor(jar: Path | None) -> ExitCode:
     """Say which Java and which TLC were found, and what to do when one is missing."""
     found = diagnose(jar)
-    terminal = Terminal.current()
+    terminal = current_terminal()
     show_diagnosis(terminal, found)
     for advice in found.advice:
         terminal.say(advice)
-    write_result(json_path, found)
+    write_result(found)
     return ExitCode.OK if found.ok else ExitCode.TOOL_MISSING
 
 
@@ -261,7 +243,7 @@ def toolchain_for(jar: Path | None) -> Toolchain:
     """Java and the jar; says so if it is not the pinned one."""
     toolchain = find_toolchain(jar)
     if not toolchain.jar.pinned:
-        Terminal.current().say(
+        current_terminal().say(
             f"not the pinned jar: {toolchain.jar.path}, sha256 {toolchain.jar.sha256}; counts and "
             "traces may differ from the manifest"
         )
@@ -280,4 +262,88 @@ def _keep(folder: Path, checked: Checked, write: bool) -> bool:
 
 def _print_commands(toolchain: Toolchain, manifest: Manifest, models: list[Model]) -> None:
     for model in models:
-        Terminal.current().write(toolchain.command(manifest.job(model)))
+        current_terminal().write(toolchain.command(manifest.job(model)))
+
+
+def searched(progress: SearchProgress) -> str:
+    """How far a search has come."""
+    return f"{progress.distinct:,} states found, {progress.queue:,} left on queue"
+
+
+def told_briefly(result: Result) -> str:
+    """What a model has shown, in a few words."""
+    states = "" if result.distinct is None else f", {result.distinct:,} states"
+    return f"{_shown(result)}{states}, {result.seconds:.1f} s"
+
+
+def _shown(result: Result) -> str:
+    return "holds" if result.got is Verdict.SUCCESS else result.property or result.got.value
+
+
+def show_report(terminal: Terminal, report: Report) -> None:
+    """Every model with what it has shown, and what was not as expected."""
+    rows = [
+        (
+            result.name,
+            _shown(result),
+            "-" if result.distinct is None else f"{result.distinct:,}",
+            f"{result.seconds:.1f}",
+            "yes" if result.ok else "NO",
+        )
+        for result in report.models
+    ]
+    columns = ("model", "holds, or falls", "states", "s", "as expected")
+    terminal.show(listing("Models", columns, rows))
+    failed = sum(not result.ok for result in report.models)
+    terminal.show(
+        f"{len(report.models)} models, {failed} not as expected. Java {report.java}; "
+        f"TLC {report.jar}.",
+    )
+
+
+def show_mutants(terminal: Terminal, report: MutantReport) -> None:
+    """Every mutant, the promise that had to fall and the one that did."""
+    rows = [
+        (
+            mutant.name,
+            _fallen(mutant),
+            mutant.length or "-",
+            f"{mutant.seconds:.1f}",
+            "yes" if mutant.ok else "NO",
+        )
+        for mutant in report.mutants
+    ]
+    columns = ("mutant", "what falls", "steps", "s", "as expected")
+    terminal.show(listing("Mutants", columns, rows))
+    terminal.show(
+        f"{report.killed} of {report.total} mutants killed by the named promise; "
+        f"{report.harmless} of {len(report.mutants) - report.total} harmless ones survived.",
+    )
+    if report.unbroken:
+        terminal.show(
+            f"Broken by no mutant, so nobody has seen that they can fail: "
+            f"{', '.join(report.unbroken)}; add a mutant for each to the manifest."
+        )
+
+
+def _fallen(mutant: Mutant) -> str:
+    wanted = mutant.property or "nothing"
+    found = "nothing" if mutant.got == Verdict.SUCCESS else mutant.got
+    return found if mutant.ok or found == wanted else f"{found}, not {wanted}"
+
+
+def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
+    """Where Java was looked for, and what is used."""
+    places = [
+        (place.source, f"{place.version} at {place.path}" if place.path else place.problem)
+        for place in found.tried
+    ]
+    terminal.show(key_values("Java, in the order of search", places))
+    values: list[tuple[str, object]] = [
+        ("Java", f"{found.java_version} at {found.java}" if found.java else "missing"),
+        ("jar", f"{found.jar} (from {found.jar_source})" if found.jar else "missing"),
+    ]
+    if found.jar:
+        known = "the pinned one" if found.jar_pinned else "not the pinned one"
+        values += [("build", found.jar_build), ("sha256", f"{found.jar_sha256}, {known}")]
+    terminal.show(key_values("Doctor", values))

@@ -15,19 +15,16 @@ import msgspec
 from cutlock.bond import walks
 from cutlock.bond.cover import ModelPaths, cover
 from cutlock.bond.processes import Processes
-from cutlock.cli.command import (
-    ToolCommand,
-    forget_result,
+from cutlock.cli.command import ExitCode, ToolCommand, current_terminal, forget_result
+from cutlock.cli.models import searched, toolchain_for
+from cutlock.cli.options import (
+    complete_models,
     jar_option,
     json_option,
     manifest_option,
     quiet_option,
-    write_result,
+    time_option,
 )
-from cutlock.cli.exits import ExitCode
-from cutlock.cli.models import toolchain_for
-from cutlock.cli.options import complete_models
-from cutlock.cli.tables import searched
 from cutlock.conformance.protocol import (
     CUTLOCK,
     CutlockStepper,
@@ -89,14 +86,7 @@ class PathsReport(msgspec.Struct, frozen=True, kw_only=True):
     kept="no result is written; walks that were saved are whole; run it again",
 )
 @click.argument("names", metavar="[MODEL]...", nargs=-1, shell_complete=complete_models(Mode.GRAPH))
-@click.option(
-    "--class",
-    "time",
-    type=click.Choice([time.value for time in TimeClass]),
-    default=TimeClass.QUICK.value,
-    show_default=True,
-    help="Take the graphs of this class and the quicker ones; names overrule it.",
-)
+@time_option("Take the graphs of")
 @click.option(
     "--graphs",
     type=click.Path(file_okay=False, path_type=Path),
@@ -153,8 +143,7 @@ def paths(
     save: Path,
     manifest_path: Path,
     jar: Path | None,
-    json_path: Path | None,
-) -> int:
+) -> PathsReport:
     """Take every edge of the models' state graphs on the real code, and compare the states.
 
     Walks from the initial state that together take every edge are done action by action, with
@@ -166,12 +155,12 @@ def paths(
     source: _Source = (
         _Read(graphs) if graphs is not None else _Explored(toolchain_for(jar), manifest)
     )
-    forget_result(json_path)
+    forget_result()
     if plane != "memory":
         workers, count = 1, count or _SAMPLE
     done: list[ModelPaths] = []
     codes: set[int] = set()
-    terminal = Terminal.current()
+    terminal = current_terminal()
     bond = replace(CUTLOCK, manifest=manifest_path)
     with terminal.progress() as progress, Processes(workers, one_thread) as processes:
         watching = _Watching(progress)
@@ -198,8 +187,7 @@ def paths(
             codes |= {code, int(not found.ok)}
     report = _total(done, plane, count, _worst(codes))
     _show(terminal, report)
-    write_result(json_path, report)
-    return report.exit_code
+    return report
 
 
 class _Watching:
@@ -299,7 +287,7 @@ def _total(
 
 
 def _worst(codes: set[int]) -> int:
-    return next((code for code in (1, 4, 5) if code in codes), 0)
+    return min(codes - {0}, default=0)
 
 
 def _show(terminal: Terminal, report: PathsReport) -> None:

@@ -14,21 +14,13 @@ import msgspec
 from cutlock.bond.bond import Bond
 from cutlock.bond.replay import Ending, Replayed, walk_of
 from cutlock.bond.replay import replay as replay_on
-from cutlock.cli.command import (
-    NamedPath,
-    ToolCommand,
-    json_option,
-    manifest_option,
-    write_result,
-)
-from cutlock.cli.exits import ExitCode
-from cutlock.cli.options import beginning
+from cutlock.cli.command import ExitCode, ToolCommand, current_terminal, write_result
+from cutlock.cli.options import NamedPath, beginning, json_option, manifest_option
 from cutlock.conformance.barrier import BARRIER
 from cutlock.conformance.faults import FAULTS, fault_of, named_fault
 from cutlock.conformance.free.pair import constants_of_trace
 from cutlock.conformance.protocol import CUTLOCK, FREE, CutlockStepper
 from cutlock.errors import ConfigError, NoPlaceError, ToolError
-from cutlock.report.terminal import Terminal
 from cutlock.tlc.itf import Step, from_itf
 from cutlock.tlc.manifest import Manifest, Mode, load_manifest
 
@@ -110,7 +102,6 @@ def replay(
     second_lines: bool,
     plane: str,
     manifest_path: Path,
-    json_path: Path | None,
 ) -> ExitCode:
     """Replay each TRACE, a counterexample or a walk in the Informal Trace Format.
 
@@ -132,11 +123,11 @@ def replay(
         traces=reports,
     )
     if len(reports) > 1:
-        Terminal.current().show(
+        current_terminal().show(
             f"{report.replayed - report.failed} traces as the code promises, {report.failed} not; "
             f"{report.no_place} that the code has no place for"
         )
-    write_result(json_path, report)
+    write_result(report)
     if report.failed:
         return ExitCode.FAILED
     return ExitCode.USAGE if report.no_place else ExitCode.OK
@@ -153,7 +144,7 @@ def _replay(
     walk = free or manifest.select([example.model])[0].mode is not Mode.MUTANT
     if free and fault_name is not None:
         raise ConfigError(f"{path}: no fault belongs to a walk; leave --fault out")
-    Terminal.current().show(f"{path.name}: {'a walk' if walk else f'against {example.property}'}")
+    current_terminal().show(f"{path.name}: {'a walk' if walk else f'against {example.property}'}")
     cutlock, barrier = bonds
     bond = FREE if free else barrier if example.model in barrier.faults else cutlock
     try:
@@ -165,7 +156,7 @@ def _replay(
             on_step=_show_step,
         )
     except NoPlaceError as error:
-        Terminal.current().show(f"No place: {error}.")
+        current_terminal().show(f"No place: {error}.")
         return TraceReport(trace=str(path), ok=False, verdict=str(error), replayed=None)
     if found.fault is not None and bond is cutlock:
         found = msgspec.structs.replace(found, fault=fault_of(found.fault).name)
@@ -173,7 +164,7 @@ def _replay(
     if walk:
         ok = found.ending is Ending.KEPT and found.diverged is None
     verdict = _verdict(found, walk=walk)
-    Terminal.current().show(verdict)
+    current_terminal().show(verdict)
     return TraceReport(trace=str(path), ok=ok, verdict=verdict, replayed=found)
 
 
@@ -197,7 +188,7 @@ def _fault(bond: Bond[Any], model: str, name: str | None) -> str | None:
 
 def _show_step(number: int, step: Step, what: str) -> None:
     note = "" if what == "done" else f"  <- {what}"
-    Terminal.current().show(f"{number:4}  {step.action}{note}")
+    current_terminal().show(f"{number:4}  {step.action}{note}")
 
 
 def _verdict(found: Replayed, *, walk: bool) -> str:

@@ -1,35 +1,60 @@
-"""The commands `run` and `resume`."""
+"""The commands `run` and `resume`, what they say while a run goes on, and `--kill-at`."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import click
+import msgspec
 
+from cutlock.alphabet import Action
 from cutlock.bundle.publication import DebrisKind, latest, scan
-from cutlock.cli.command import ToolCommand, json_option, quiet_option, write_result
-from cutlock.cli.exits import ExitCode
-from cutlock.cli.following import Following
+from cutlock.cli.command import ExitCode, ToolCommand, current_terminal
 from cutlock.cli.inspect import names_of
-from cutlock.cli.kill_plan import KILLABLE, KillPlan
-from cutlock.cli.options import beginning
+from cutlock.cli.options import beginning, json_option, quiet_option
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.core import Controller
 from cutlock.controller.local import build_local
 from cutlock.errors import BundleNotFoundError, ConfigError, CutlockError
 from cutlock.plane.loopback import keep_ray_on_loopback
+from cutlock.report.progress import Progress
 from cutlock.report.terminal import Terminal, key_values, table
 from cutlock.run.config import RunConfig, load_config
 from cutlock.run.directory import RunDirectory
 from cutlock.run.endpoint import require_port
 from cutlock.run.restore import ResumePlan, verify_for_resume
+from cutlock.run.save import FailedSave
 from cutlock.run.status import RunReport, Status
 from cutlock.stops import NO_STOPS, StopPoints
 
-__all__ = ["resume", "run"]
+__all__ = ["KILLABLE", "NEVER_ANNOUNCED", "Following", "KillPlan", "resume", "run"]
+
+NEVER_ANNOUNCED = frozenset(
+    {
+        Action.CRASH,
+        Action.BEGIN_RUN,
+        Action.START_PUMPS,
+        Action.END_RUN,
+        Action.FILL_SPARE_POOL,
+        Action.BEGIN_COMMIT,
+        Action.FAIL_GROUP,
+        Action.SUBSTITUTE_GROUP,
+        Action.FAIL_SAVE,
+        Action.STORE_ROW,
+        Action.VERIFY_BUNDLE,
+        Action.LOAD_PLANE,
+        Action.CONNECT_PLANE,
+    }
+)
+"""Actions without a stop point: they follow another one at once, or come from outside."""
+
+KILLABLE = tuple(action.value for action in Action if action not in NEVER_ANNOUNCED)
+"""Names of the actions at which a run can be killed."""
 
 _STATUS_PERIOD_S = 0.5
 
@@ -47,6 +72,44 @@ _kill_option = click.option(
     help="Fault injection: the controller kills its own process (SIGKILL) when it comes to "
     "the action for the N-th time, e.g. SavePlane:2.",
 )
+
+
+class KillPlan(msgspec.Struct, frozen=True):
+    """Stop points that send SIGKILL to this process at the n-th announcement of an action."""
+
+    action: Action
+    count: int
+    _seen: list[int] = msgspec.field(default_factory=lambda: [0])
+
+    @classmethod
+    def parse(cls, text: str) -> KillPlan:
+        """Read `Action` or `Action:N`.
+
+        Raises:
+            ConfigError: no such action, one without a stop point, or N is not a positive
+                number.
+        """
+        name, colon, count = text.partition(":")
+        if name not in KILLABLE:
+            known = name in {action.value for action in Action}
+            near = difflib.get_close_matches(name, KILLABLE, 1)
+            raise ConfigError(
+                f"{name!r} is {'an action without a stop point' if known else 'no action'}"
+                f"{f' (did you mean {near[0]}?)' if near else ''}; choose one of "
+                f"{', '.join(KILLABLE)}"
+            )
+        if colon and not (count.isdecimal() and int(count) > 0):
+            raise ConfigError(
+                f"{text!r}: the count must be 1 or more, not {count!r}; write e.g. {name}:2"
+            )
+        return cls(Action(name), int(count or 1))
+
+    async def reach(self, action: Action, /, **where: object) -> None:
+        """Die if this is the moment."""
+        if action is self.action:
+            self._seen[0] += 1
+            if self._seen[0] == self.count:
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 @click.command(
@@ -68,7 +131,7 @@ _kill_option = click.option(
 @_kill_option
 @quiet_option
 @json_option
-def run(config: Path, out: Path, json_path: Path | None, kill_at: str | None) -> None:
+def run(config: Path, out: Path, kill_at: str | None) -> RunReport:
     """Run CONFIG (TOML) from the start."""
     loaded = load_config(config)
     stops = KillPlan.parse(kill_at) if kill_at is not None else NO_STOPS
@@ -79,7 +142,7 @@ def run(config: Path, out: Path, json_path: Path | None, kill_at: str | None) ->
     require_port(loaded.metrics.host, loaded.metrics.port)
     directory = RunDirectory(out)
     directory.create(loaded, prompts)
-    _run(directory, loaded, None, stops, json_path)
+    return _run(directory, loaded, None, stops)
 
 
 @click.command(
@@ -116,25 +179,23 @@ def resume(
     bundle: str | None,
     config_path: Path | None,
     without_rows: bool,
-    json_path: Path | None,
     kill_at: str | None,
-) -> None:
+) -> RunReport:
     """Go on with the run in DIRECTORY from its last bundle."""
     stops = KillPlan.parse(kill_at) if kill_at is not None else NO_STOPS
     config = load_config(config_path) if config_path else None
     run_directory = RunDirectory(directory)
     path = _bundle_of(run_directory, bundle)
     run_directory.require_idle()
-    terminal = Terminal.current()
+    terminal = current_terminal()
     with terminal.progress() as progress:
         progress.show("verifying", path.name)
         plan = verify_for_resume(path, build_prompts, config, with_rows=not without_rows)
     if plan.finished:
         terminal.show(f"{path.name} is the end of this run; nothing is left to train.")
-        write_result(json_path, _nothing_left(plan))
-        return
+        return _nothing_left(plan)
     require_port(plan.config.metrics.host, plan.config.metrics.port)
-    _run(run_directory, plan.config, plan, stops, json_path)
+    return _run(run_directory, plan.config, plan, stops)
 
 
 def _bundle_of(directory: RunDirectory, name: str | None) -> Path:
@@ -150,7 +211,7 @@ def _bundle_of(directory: RunDirectory, name: str | None) -> Path:
             )
         for debris in found.debris:
             if debris.kind in {DebrisKind.BROKEN, DebrisKind.FOREIGN, DebrisKind.UNPUBLISHED}:
-                Terminal.current().say(f"warning: passing over {debris}")
+                current_terminal().say(f"warning: passing over {debris}")
         return latest(root, directory.facts().run_id)
     wanted = Path(name)
     inside = wanted.name == name or wanted.absolute().parent == root
@@ -172,13 +233,9 @@ def _nothing_left(plan: ResumePlan) -> RunReport:
 
 
 def _run(
-    directory: RunDirectory,
-    config: RunConfig,
-    plan: ResumePlan | None,
-    stops: StopPoints,
-    json_path: Path | None,
-) -> None:
-    terminal = Terminal.current()
+    directory: RunDirectory, config: RunConfig, plan: ResumePlan | None, stops: StopPoints
+) -> RunReport:
+    terminal = current_terminal()
     with terminal.progress() as progress:
         following = Following(progress, config, plan.snapshot.step if plan is not None else 0)
         try:
@@ -195,7 +252,7 @@ def _run(
             raise
         following.end(report)
     _show(terminal, report, plan)
-    write_result(json_path, report)
+    return report
 
 
 def _way_on(directory: RunDirectory) -> str:
@@ -269,3 +326,69 @@ def _show(terminal: Terminal, report: RunReport, plan: ResumePlan | None) -> Non
         ]
         columns = ("bundle", "groups", "KiB", "drain ms", "exclusive ms", "rest ms")
         terminal.show(table("Saves", columns, rows))
+
+
+class Following:
+    """Tells a `Progress` what a run does; each step is an item.
+
+    Args:
+        begins: the step that the run begins with.
+    """
+
+    def __init__(self, progress: Progress, config: RunConfig, begins: int) -> None:
+        self._progress = progress
+        self._told: set[str] = set()
+        steps = config.epochs * -(-config.task.prompts // config.prompts_per_step)
+        progress.done = begins
+        progress.total = steps if config.max_steps is None else min(steps, config.max_steps)
+
+    def watch(self, stage: str, status: Status | None) -> None:
+        """Be told the stage, and how the run stands."""
+        if status is None:
+            self._progress.show(stage)
+            return
+        if status.metrics_url:
+            self._tell(f"metrics: {status.metrics_url}")
+        for stall in status.stalls:
+            self._warn(stall.message)
+        for save in status.failed_saves:
+            self._warn(_failed(save))
+        if status.step > self._progress.done:
+            self._progress.item(_trained(status.reward_mean, status.saves), done=status.step)
+        self._progress.show(stage, _line(status))
+
+    def end(self, report: RunReport) -> None:
+        """Say what has happened since the last look."""
+        if report.steps and (step := report.steps[-1].step + 1) > self._progress.done:
+            reward = report.steps[-1].report.reward_mean
+            self._progress.item(_trained(reward, len(report.saves)), done=step)
+        self._progress.close()
+        for save in report.failed_saves:
+            self._warn(_failed(save))
+
+    def _warn(self, warning: str) -> None:
+        self._tell(f"warning: {warning}")
+
+    def _tell(self, text: str) -> None:
+        """Say it once."""
+        if text not in self._told:
+            self._told.add(text)
+            self._progress.note(text)
+
+
+def _failed(save: FailedSave) -> str:
+    return f"the save of step {save.step} failed: {save.error}"
+
+
+def _trained(reward: float | None, saves: int) -> str:
+    mean = "" if reward is None else f"reward {reward:.2f}, "
+    return f"steps trained: {mean}{saves} saved"
+
+
+def _line(status: Status) -> str:
+    parts = [f"{status.in_flight} in flight", f"{status.ready} ready", f"{status.saves} saved"]
+    if status.reward_mean is not None:
+        parts.append(f"reward {status.reward_mean:.2f}")
+    if status.waiting_for:
+        parts.append(f"waiting for {status.waiting_for}")
+    return ", ".join(parts)

@@ -8,18 +8,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from cutlock.cli.command import (
-    NamedPath,
-    ToolCommand,
-    json_option,
-    manifest_option,
-    write_result,
-)
-from cutlock.cli.exits import ExitCode
+from cutlock.cli.command import ExitCode, ToolCommand, current_terminal
+from cutlock.cli.options import NamedPath, json_option, manifest_option
 from cutlock.errors import ConfigError
 from cutlock.report.pages.data import RunPage, Story
 from cutlock.report.pages.render import render_run, render_story, write_page
-from cutlock.report.terminal import Terminal
 from cutlock.show.recognise import collect
 from cutlock.tlc.manifest import load_manifest
 
@@ -75,13 +68,8 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
 @manifest_option
 @json_option
 def show(
-    path: Path,
-    out: Path | None,
-    steps: bool,
-    validation: Path | None,
-    manifest_path: Path,
-    json_path: Path | None,
-) -> ExitCode:
+    path: Path, out: Path | None, steps: bool, validation: Path | None, manifest_path: Path
+) -> Drawn:
     """Draw a page of a TRACE, a LOG or a RUN: one HTML file that needs no server and no network.
 
     A TRACE or a LOG is told step by step: who does what, who owns each prompt, what is saved,
@@ -89,18 +77,14 @@ def show(
     fate of every prompt. What the argument is, its content says.
     """
     data, target = show_page(path, out, _whys(manifest_path), steps=steps, validation=validation)
-    write_result(
-        json_path,
-        Drawn(
-            page=str(target),
-            story=None if isinstance(data, RunPage) else data,
-            run=data if isinstance(data, RunPage) else None,
-        ),
-    )
-    terminal = Terminal.current()
+    terminal = current_terminal()
     terminal.show(data.title)
     terminal.show(f"{target}: {target.stat().st_size / 1e3:,.0f} kB")
-    return ExitCode.OK
+    return Drawn(
+        page=str(target),
+        story=None if isinstance(data, RunPage) else data,
+        run=data if isinstance(data, RunPage) else None,
+    )
 
 
 def show_page(

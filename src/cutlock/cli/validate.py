@@ -7,17 +7,9 @@ from pathlib import Path
 
 import click
 
-from cutlock.cli.command import (
-    NamedPath,
-    ToolCommand,
-    forget_result,
-    jar_option,
-    json_option,
-    quiet_option,
-    write_result,
-)
-from cutlock.cli.exits import ExitCode
-from cutlock.cli.tables import searched
+from cutlock.cli.command import ExitCode, ToolCommand, current_terminal, forget_result
+from cutlock.cli.models import searched
+from cutlock.cli.options import NamedPath, jar_option, json_option, quiet_option
 from cutlock.conformance.validation.logs import (
     Refusal,
     Validated,
@@ -68,18 +60,16 @@ _SHIPPED_RUNS = ("traces/runs", "traces/rejected")
 @jar_option
 @quiet_option
 @json_option
-def validate_runs(
-    paths: tuple[Path, ...], spec: Path, jar: Path | None, json_path: Path | None
-) -> ExitCode:
+def validate_runs(paths: tuple[Path, ...], spec: Path, jar: Path | None) -> Validation:
     """Have TLC accept the event logs of each RUN as a behaviour of the specification.
 
     RUN is the directory of a run, the name of one that ships with cutlock, or one of its logs,
     which stands for the whole run: all starts and the kills between them are one behaviour. Of
     a run that is none, the first event that does not fit is named, with the state before it.
     """
-    forget_result(json_path)
+    forget_result()
     toolchain = find_toolchain(jar)
-    terminal = Terminal.current()
+    terminal = current_terminal()
     with terminal.progress() as progress:
         progress.total = len(paths)
         runs = []
@@ -96,15 +86,13 @@ def validate_runs(
         watch(None)
         validated = validate(toolchain, spec, runs, watch)
     _show(terminal, paths, validated)
-    found = Validation(
+    return Validation(
         ok=all(run.ok for run in validated),
         runs=tuple(validated),
         spec=str(spec),
         java=toolchain.java.version,
         jar=toolchain.jar.sha256,
     )
-    write_result(json_path, found)
-    return ExitCode.OK if found.ok else ExitCode.FAILED
 
 
 def _run_of(path: Path) -> Path:

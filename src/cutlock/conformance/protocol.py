@@ -33,6 +33,7 @@ from cutlock.conformance.reference.state import State as ReferenceState
 from cutlock.conformance.reference.terms import Terms
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.doing import Move
+from cutlock.conformance.stepping.incarnation import Drive, shipped_controller
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.errors import CutlockError, DivergenceError, NoticedError
@@ -68,12 +69,18 @@ class CutlockStepper(Stepper):
     Args:
         second_lines: leave in place what else would notice the fault.
         host: where rows live, whatever the plane; None for a store of its own.
+        drive: the loops over the engine that are stepped.
     """
 
     moves: ClassVar[Mapping[str, Move]] = MOVES
 
     def __init__(
-        self, setting: Setting, *, second_lines: bool = False, host: PlaneHost | None = None
+        self,
+        setting: Setting,
+        *,
+        second_lines: bool = False,
+        host: PlaneHost | None = None,
+        drive: Drive = shipped_controller,
     ) -> None:
         bounds = bounds_of(setting.constants)
         self._trace = None if setting.trace is None else setting.trace.steps
@@ -85,7 +92,7 @@ class CutlockStepper(Stepper):
             home = stack.enter_context(tempfile.TemporaryDirectory(dir=memory))
             if host is None:
                 host = stack.enter_context(plane_host(setting.plane, bounds))
-            run = self._switch.stepper(bounds, Path(home, "run"), host, self.moves)
+            run = self._switch.stepper(bounds, Path(home, "run"), host, self.moves, drive)
             self._run = stack.enter_context(run)
             self._open = stack.pop_all()
 

@@ -12,7 +12,7 @@ from cutlock.alphabet import Action
 from cutlock.bond.patches import Patch, patched
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.doing import Move
-from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.conformance.stepping.incarnation import Drive, Incarnation, shipped_controller
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.stepper import Stepper
@@ -78,6 +78,7 @@ class Switch:
         directory: Path,
         host: PlaneHost | None = None,
         moves: Mapping[str, Move] = MOVES,
+        drive: Drive = shipped_controller,
     ) -> Iterator[Stepper]:
         """A stepper with all of it; see `Stepper` for the arguments."""
         with (
@@ -90,6 +91,7 @@ class Switch:
                 prepare=self.prepare,
                 moves={**moves, **self.moves},
                 counted=self == Switch(),
+                drive=drive,
             ) as stepper,
         ):
             yield stepper

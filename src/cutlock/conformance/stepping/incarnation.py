@@ -26,7 +26,7 @@ from cutlock.run.start import Start, begin
 from cutlock.run.state import RunState
 from cutlock.workers.base import Generator, Trainer
 
-__all__ = ["Drive", "Incarnation"]
+__all__ = ["Drive", "Incarnation", "shipped_controller"]
 
 Drive = Callable[[Run, Trainer, Generator], Coroutine[object, object, object]]
 """Drives an engine that is restored to the end of its run."""
@@ -41,7 +41,7 @@ class Incarnation:
     """An engine and what it was given, from its first stage to its death.
 
     Args:
-        subject: drives the engine when it is restored.
+        drive: drives the engine when it is restored.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Incarnation:
         directory: RunDirectory,
         host: PlaneHost,
         loop: TurnLoop,
-        subject: Drive = shipped_controller,
+        drive: Drive,
     ) -> None:
         self._directory = directory
         self._host = host
@@ -72,7 +72,7 @@ class Incarnation:
         """The start, from when it has connected."""
         self.run: asyncio.Task[object] | None = None
         """What drives the engine, from when its loops may begin."""
-        self._subject = subject
+        self._drive = drive
         self._restoring: asyncio.Task[Run] | None = None
         self._plan: ResumePlan | None = None
         self._ready: PlaneReady | None = None
@@ -152,7 +152,7 @@ class Incarnation:
         """The run begins; its loops do after the first weight sync."""
         assert self.trainer is not None
         self.run = self._loop.create_task(
-            self._subject(self.engine, self.trainer, self.generator), name="run"
+            self._drive(self.engine, self.trainer, self.generator), name="run"
         )
 
     def die(self) -> None:

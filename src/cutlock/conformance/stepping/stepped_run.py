@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cutlock.bond.turns import TurnLoop
 from cutlock.conformance.stepping.bounds import Bounds
-from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.conformance.stepping.incarnation import Drive, Incarnation, shipped_controller
 from cutlock.conformance.stepping.planes import MemoryHost, PlaneHost
 from cutlock.errors import CutlockError
 from cutlock.run.directory import RunDirectory
@@ -25,6 +25,7 @@ class SteppedRun:
         unbarred: kinds of slot that a fault has taken away from the barrier: their actions
             are tried although the door is closed.
         prepare: told of every start before its first stage, to switch faults in.
+        drive: the loops over the engine that are stepped.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class SteppedRun:
         host: PlaneHost | None = None,
         unbarred: frozenset[str] = frozenset(),
         prepare: Callable[[Incarnation], None] = lambda incarnation: None,
+        drive: Drive = shipped_controller,
     ) -> None:
         self.bounds = bounds
         self.directory = RunDirectory(directory)
@@ -48,6 +50,7 @@ class SteppedRun:
         """Failed rollouts, failed commits and failed saves, together."""
         self.loop = TurnLoop()
         self._prepare = prepare
+        self._drive = drive
 
     @property
     def up(self) -> str:
@@ -61,7 +64,9 @@ class SteppedRun:
 
     def begin(self) -> Incarnation:
         """A new controller, of which no stage has been gone through."""
-        self.incarnation = Incarnation(self.bounds, self.directory, self.host, self.loop)
+        self.incarnation = Incarnation(
+            self.bounds, self.directory, self.host, self.loop, self._drive
+        )
         self._prepare(self.incarnation)
         return self.incarnation
 

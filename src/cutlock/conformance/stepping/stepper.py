@@ -17,7 +17,7 @@ from cutlock.conformance.observation.observe import Observer
 from cutlock.conformance.stepping.bookkeeping import miscounts
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.doing import Doing, Move
-from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.conformance.stepping.incarnation import Drive, Incarnation, shipped_controller
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.records import require_agreement
@@ -33,7 +33,7 @@ class Stepper(SteppedRun):
     """A run that does actions and can be looked at; use it with `with`.
 
     Args:
-        bounds: see `SteppedRun`, also of the next four.
+        bounds: see `SteppedRun`, also of the next four and the last.
         moves: how actions are brought about; a fault may add actions of its own.
         counted: whether to check after every action what `miscounts` knows; a broken code may
             go on without it, to the promise that falls.
@@ -49,8 +49,11 @@ class Stepper(SteppedRun):
         prepare: Callable[[Incarnation], None] = lambda incarnation: None,
         moves: Mapping[str, Move] = MOVES,
         counted: bool = True,
+        drive: Drive = shipped_controller,
     ) -> None:
-        super().__init__(bounds, directory, host=host, unbarred=unbarred, prepare=prepare)
+        super().__init__(
+            bounds, directory, host=host, unbarred=unbarred, prepare=prepare, drive=drive
+        )
         self._moves = moves
         self._counted = counted
         self._observer = Observer(self)
