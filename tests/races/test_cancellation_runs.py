@@ -15,8 +15,9 @@ from cutlock.alphabet import Action
 from cutlock.errors import BundleNotFoundError
 from cutlock.events import read_log
 from cutlock.run.config import RunConfig
-from tests.support.cancelling import Books, Pauses, TurnedLoop
+from tests.support.cancelling import Books, Pauses
 from tests.support.local_runs import Run, Trouble, tiny_config
+from tests.support.loop import StepLoop
 from tests.support.tally import tally
 
 STALL_TURNS = 150
@@ -37,7 +38,7 @@ Await = tuple[str, ...]
 """The task, and the lines at which it and what it awaits stand."""
 
 
-class RunLoop(TurnedLoop):
+class RunLoop(StepLoop):
     """One run, whose tasks can be found by name."""
 
     def __init__(self, root: Path, config: RunConfig) -> None:
@@ -76,7 +77,7 @@ class RunLoop(TurnedLoop):
         """The run has ended as it may, and left nothing behind but its directory."""
         self.events.close()
         assert not self.tasks, f"still at work when the run has ended: {self.tasks}"
-        assert not self.mishaps
+        assert not self.loop.mishaps
         records = list(read_log(self.events.path))
         assert records[-1].action == Action.END_RUN
         prompts = self.engine.state.prompts
