@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
-import torch
 
 from cutlock.errors import PlaneError
+
+if TYPE_CHECKING:
+    import torch  # what only names its types does not wait seconds for it
 
 __all__ = [
     "READABLE_VERSIONS",
@@ -34,7 +36,7 @@ __all__ = [
     "write_stamp",
 ]
 
-Fields = Mapping[str, Sequence[torch.Tensor]]
+Fields: TypeAlias = "Mapping[str, Sequence[torch.Tensor]]"
 """Field name to one tensor per key, in the order of the keys.
 
 Within one put the shapes of a field may differ in one dimension.
