@@ -1,14 +1,14 @@
 """Operations of ledger, buffer, samplers and spare pool, by the number of groups that they hold.
 
-Each figure is the time of one operation on a full controller beside the time of the same
-operation on one that holds 100 groups: nothing may grow with what is held. The plane and the
-event log do nothing here. Reads of everything (snapshot, restore) are given per group.
+Each figure compares an operation on a full controller with the same operation on one that holds
+100 groups. The cost of an operation must not grow with the number of groups. The plane and the
+event log are stubs here. Operations that read everything (snapshot, restore) are given per group.
 
-At 1,000,000 groups an operation touches memory that no cache holds, which alone makes it up to
-a few times slower; a scan would make it 10,000 times slower. Reads of everything show that most:
-a group has some seven objects, lying anywhere, in each of which a read waits once for the memory,
-about 0.1 us, where with 100 groups all of them are in a cache. Python's collector has no part in
-it: with it switched off, the figures are the same.
+At 1,000,000 groups the working set exceeds every cache, and cache misses alone make an operation
+up to a few times slower; a linear scan would make it 10,000 times slower. Operations that read
+everything show this most. A group consists of about seven objects scattered in memory, and each
+costs one cache miss of about 0.1 us; with 100 groups all of them are cached. Python's garbage
+collector plays no part: the figures are the same with it switched off.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def measure(session: Session) -> Iterator[Measurement]:
                     str(size),
                     str(SMALLEST),
                     what=what,
-                    beside=f"the same with {SMALLEST} groups",
+                    beside=f"the same operation with {SMALLEST} groups",
                     unit=unit,
                     scale=scale,
                     at={"groups": size},
@@ -84,15 +84,15 @@ def measure(session: Session) -> Iterator[Measurement]:
 
 
 PER_GROUP = ("snapshot", "restore", "capture")
-PER_GROUP_NOTE = "what grows is the wait for memory that no cache holds, some seven times a group"
+PER_GROUP_NOTE = "the growth is cache misses, about seven per group"
 
 OPERATIONS = {
-    "admit": ("reserve and admit a batch of the ledger, per group", "us", 1e6 / STEP),
-    "commit": ("reserve and commit a group, its slot included", "us", 1e6 / STEP),
-    "choose_in_order": ("sampler in_order: need, stale groups and choice", "us", 1e6),
-    "choose_ready_first": ("sampler ready_first: need, stale groups and choice", "us", 1e6),
-    "choose_weight_fifo": ("sampler weight_fifo: need, stale groups and choice", "us", 1e6),
-    "choose_windowed": ("sampler windowed: need, stale groups and choice", "us", 1e6),
+    "admit": ("reserve and admit a batch in the ledger, per group", "us", 1e6 / STEP),
+    "commit": ("reserve and commit a group, including its slot", "us", 1e6 / STEP),
+    "choose_in_order": ("sampler in_order: compute need, stale groups and choice", "us", 1e6),
+    "choose_ready_first": ("sampler ready_first: compute need, stale groups and choice", "us", 1e6),
+    "choose_weight_fifo": ("sampler weight_fifo: compute need, stale groups and choice", "us", 1e6),
+    "choose_windowed": ("sampler windowed: compute need, stale groups and choice", "us", 1e6),
     "choose_freshest": ("sampler windowed, freshest first: the same", "us", 1e6),
     "select": ("claim a step's groups and clear their rows, per group", "us", 1e6 / STEP),
     "evict": ("evict a step's groups, per group", "us", 1e6 / STEP),

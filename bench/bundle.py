@@ -1,21 +1,21 @@
 """Digests, and whole saves and restores beside TransferQueue's own, by megabytes of rows.
 
-Ours is everything that a restart needs: rows, policy, sidecars, digests, manifest, all synced
-to disk and renamed into place, the bundle before it pruned; and on the way back every digest
-verified before the rows are loaded. Beside it stand three things that a user of TransferQueue
-alone might call: `tq.save_checkpoint`, which replaces its predecessor too, and neither syncs nor
-knows digests; the same with an `fsync` of all it wrote; the same with a sha256 of every file as
-well, several files at a time, as here. Files are read back from the page cache in all of them, and
-nothing is left for the disk to write when one of them begins.
+A cutlock save writes everything that a restart needs: rows, policy, sidecars, digests and a
+manifest. It syncs all of it, renames it into place and prunes the previous bundle. A restore
+verifies every digest before it loads the rows. Three alternatives stand for what a user of
+TransferQueue alone could call. The first is `tq.save_checkpoint`, which also replaces its
+predecessor but neither syncs nor computes digests. The second adds an `fsync` of everything it
+wrote. The third also adds a sha256 of every file, several files at a time, as cutlock does. In
+all of them files are read back from the page cache, and no write-back is pending when one starts.
 
-What ours costs above the first is sha256, once on the way out and once on the way in, and the
-wait for the disk: some 1.7 GB/s on each core that is free, where TransferQueue writes large rows
-into the page cache at 1 GB/s a unit. So with two units on two cores a save of large rows cannot
-come below one and a half times the first, whoever makes it. What it gains is that a unit writes a
-row as its bytes, where torch would make a file of its own of each: twice as fast for rows of
-1 MB, eight times for rows of 1 KB; and they are read back as fast. The bundle that is published is
-not read a second time before the one before it is removed, as long as its files are those whose
-digests were taken, by their number, size and times.
+Above the first alternative, cutlock pays for sha256, once when saving and once when restoring, and
+for waiting until the disk has synced. A free core hashes about 1.7 GB/s, and a TransferQueue unit
+writes large rows into the page cache at 1 GB/s. With two units on two cores, no save of large rows
+that hashes its files can cost less than one and a half times the first alternative. cutlock gains
+time because a unit writes a row as raw bytes, where torch would write a separate file for each
+row: twice as fast for rows of 1 MB and eight times as fast for rows of 1 KB. Reading them back is
+just as fast. Before the previous bundle is pruned, the new bundle is not read a second time,
+provided that the number, sizes and times of its files have not changed since they were hashed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pathlib import Path
 from bench.cluster import MEGABYTE, Cluster, Filled, cluster
 from bench.harness import Goal, Measurement, Session, compare, interleave, timed
 from bench.scratch import scratch
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY, SIDECARS, TRAINING_INFO
 from cutlock.bundle.files import REAL, digest_file, digest_files, walk
+from cutlock.bundle.layout import DATA_PLANE, POLICY, SIDECARS, TRAINING_INFO
 from cutlock.bundle.writing import BundleWriter
 from cutlock.controller.assembly import build_prompts
 from cutlock.run.config import CheckpointConfig
@@ -39,12 +39,12 @@ from cutlock.run.restore import load_plane, verify_for_resume
 
 BARE = Goal(1.15)
 SAVE_NOTE = (
-    "ours takes a sha256 of every file, and syncs: on two cores that alone is half as much again "
-    "as large rows cost bare"
+    "cutlock hashes and syncs every file; for large rows on two cores the hashing alone adds half "
+    "the cost of the bare save"
 )
 RESTORE_NOTE = (
-    "ours verifies every sha256 before the first byte is unpickled: on two cores that alone "
-    "takes as long as large rows take to load"
+    "cutlock verifies every sha256 before it unpickles the first byte; on two cores that takes as "
+    "long as loading large rows"
 )
 
 
@@ -76,8 +76,8 @@ def digests(session: Session, root: Path) -> Iterator[Measurement]:
         samples,
         "ours",
         "hashlib",
-        what="size and sha256 of one file, read in pieces",
-        beside="`hashlib.file_digest` of it",
+        what="size and sha256 of one file, read in chunks",
+        beside="`hashlib.file_digest` on the same file",
         unit="ms",
         scale=1e3,
         at={"megabytes": megabytes},
@@ -100,7 +100,7 @@ def digests(session: Session, root: Path) -> Iterator[Measurement]:
             "ours",
             "copy",
             what=f"{megabytes} MB copied into a bundle: digests, manifest, sync, rename",
-            beside="the same files copied and synced",
+            beside="the same files, copied and synced",
             unit="ms",
             scale=1e3,
             at={"files": count},
@@ -191,16 +191,16 @@ def whole(
     }
     samples = interleave({who: calm(work) for who, work in saves.items()}, turns)
     for beside, words in (
-        ("bare", "`tq.save_checkpoint`: no digests, not synced"),
-        ("synced", "`tq.save_checkpoint`, and `fsync` of all it wrote"),
-        ("digested", "`tq.save_checkpoint`, and sha256 and `fsync` of all it wrote"),
+        ("bare", "`tq.save_checkpoint`: no digests, no sync"),
+        ("synced", "`tq.save_checkpoint`, then `fsync` of everything it wrote"),
+        ("digested", "`tq.save_checkpoint`, then sha256 and `fsync` of everything it wrote"),
     ):
         yield compare(
             "save" if beside == "bare" else f"save_{beside}",
             samples,
             "ours",
             beside,
-            what="a save, from its directory to the pruned predecessor",
+            what="a whole save, from creating its directory to pruning the previous bundle",
             beside=words,
             unit="ms",
             scale=1e3,
@@ -234,14 +234,14 @@ def whole(
     samples = interleave({"ours": restore, "bare": load, "digested": partial(load, digest)}, turns)
     for beside, words in (
         ("bare", "`tq.load_checkpoint`"),
-        ("digested", "sha256 of all its files, and `tq.load_checkpoint`"),
+        ("digested", "sha256 of all files, then `tq.load_checkpoint`"),
     ):
         yield compare(
             "restore" if beside == "bare" else f"restore_{beside}",
             samples,
             "ours",
             beside,
-            what="a bundle verified file by file, decoded, and its rows loaded",
+            what="verify a bundle file by file, decode it, load its rows",
             beside=words,
             unit="ms",
             scale=1e3,

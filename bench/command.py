@@ -11,8 +11,8 @@ from bench import GROUPS, described
 from bench.harness import Measurement, Session, Size, figure
 from bench.machine import describe_machine
 from bench.results import BenchReport, Results, kept_results, missed, write_results
+from cutlock.cli.command import current_terminal, write_result
 from cutlock.errors import ConfigError
-from cutlock.report.command import write_result
 from cutlock.report.progress import Progress
 from cutlock.report.terminal import Terminal, table
 
@@ -21,7 +21,7 @@ __all__ = ["listed", "run", "select", "write_page"]
 
 def listed() -> None:
     """Print the groups."""
-    Terminal.current().show(
+    current_terminal().show(
         table("Groups", ("group", "measures"), [(g, described(g)[0]) for g in GROUPS])
     )
 
@@ -40,9 +40,9 @@ def select(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(group for group in GROUPS if not names or group in names)
 
 
-def run(names: Sequence[str], size: Size, *, json_path: Path | None, keep: bool) -> int:
+def run(names: Sequence[str], size: Size, *, keep: bool) -> int:
     """Measure groups, show the figures, and return the exit code: 1 if a goal was missed."""
-    terminal = Terminal.current()
+    terminal = current_terminal()
     results = []
     with terminal.progress() as progress:
         groups = select(names)
@@ -55,7 +55,7 @@ def run(names: Sequence[str], size: Size, *, json_path: Path | None, keep: bool)
     for result in results:
         _show(terminal, result)
     report = BenchReport(ok=not missed(results), groups=tuple(results))
-    write_result(json_path, report)
+    write_result(report)
     return 0 if report.ok else 1
 
 
@@ -68,7 +68,7 @@ def write_page(folder: Path) -> None:
     for result in results:
         draw(result, folder / "performance")
     (folder / "performance.md").write_text(page(results))
-    Terminal.current().show(f"{folder / 'performance.md'}: {len(results)} groups")
+    current_terminal().show(f"{folder / 'performance.md'}: {len(results)} groups")
 
 
 def _measured(group: str, size: Size, progress: Progress) -> Results:

@@ -1,30 +1,34 @@
-"""What a save holds up, by megabytes of rows: its window, and the waits of everybody else.
+"""What a save holds up, by megabytes of rows: its window, and the waits of everything else.
 
-Real Ray and TransferQueue. The same 128 groups are saved at every size, of larger and larger rows:
-what the window reads is the index, which grows with groups and not with bytes. While a save runs,
-four committers put groups of 8 small rows, and one pump takes batches from the loader and admits
-them, without a pause, and another takes away what was committed. Every wait is taken from the
-wish to enter to the end of the operation. Beside them stand the same operations while nothing is
-saved.
+The measurement runs on real Ray and TransferQueue. Every size saves the same 128 groups, with
+larger and larger rows. The window reads the index, which grows with the number of groups but not
+with their bytes. During a save, four committers put groups of 8 small rows without a pause. One
+pump takes batches from the loader and admits them, and another removes what was committed. Each
+wait lasts from the request to enter until the end of the operation. The comparison is the same
+operation without a save.
 
-`slow` is a disk of 100 MB/s, simulated: the plane waits for so long after it has written its
-rows. The storage units write in processes of their own, where a real disk cannot be slowed
-down without the rights of an administrator.
+`slow` simulates a disk of 100 MB/s: the plane waits that much longer after it has written its
+rows. The units write in separate processes, and slowing down a real disk needs root.
 
-Commits wait for a unit that writes its rows, if it does so in the thread that answers: a put
-reaches every unit, and stands there for as long as the unit writes (`request`, TransferQueue's own
-way). `aside`, the default, has the unit write a copy of its tables in a thread that has nothing
-else to do, and each row as its bytes, which takes half as long or less. Then digests are taken,
-by threads of low priority: with the usual one they share the cores with the units, and on two
-cores the 99th percentile of a commit was 200 ms instead of 50 at 1,000 MB. What was tried as well,
-and lost: units that write one after the other (half the stall, and a longer save); more units (a
-group has rows in each, so it waits for the slowest); reading the rows in small batches and writing
-them in the controller's process (the shortest stalls of all at 16 rows a batch, for twice the
-processor time of a save, up to five times its syncs, and a second format to verify and restore;
-with 4 batches in flight the stalls came back, with 1 or 4 rows a batch a save took 7 to 20 times
-as long); only rows that are new since the last bundle, the others linked (a third of the time of a
-save at a quarter of new rows, and no shorter stalls; every later bundle would share the fate of
-one file); a forked unit (stalls of seconds, and unsafe beside the threads of its process).
+A put reaches every unit. If a unit writes its rows in the request thread (`request`,
+TransferQueue's own way), every commit waits until it has finished. By default (`aside`), the unit
+writes a copy of its tables in a background thread, and each row as raw bytes, which takes half the
+time or less. Digests are computed afterwards, in threads of low priority. With normal priority
+they compete with the units for the cores: at 1,000 MB on two cores, the 99th percentile of a
+commit was then 200 ms instead of 50.
+
+Alternatives that were tried and rejected:
+
+- Units that write one after the other: half the stall, but a longer save.
+- More units: a group has rows in each of them, so it waits for the slowest.
+- Reading the rows in small batches and writing them in the controller's process. With 16 rows per
+  batch this gave the shortest stalls. But a save then costs twice the CPU time and up to five
+  times as many syncs, and it adds a second format to verify and restore. With 4 batches in flight
+  the stalls returned; with 1 or 4 rows per batch a save took 7 to 20 times as long.
+- Writing only the rows that are new since the last bundle and linking the others. With a quarter
+  of the rows new, a save takes a third of the time, but the stalls are no shorter, and every later
+  bundle depends on the same file.
+- A forked unit: stalls of seconds, and forking is unsafe with the threads of its process.
 """
 
 from __future__ import annotations
@@ -59,10 +63,10 @@ MODES: dict[str, tuple[CheckpointConfig, SnapshotMode]] = {
 """How a save makes its cut, and how units write; the first one is ours."""
 IDLE = "idle"
 WORDS = {
-    "narrow": "the narrow cut, units write aside",
-    "full": "the full window, units write aside",
-    "request": "the narrow cut, units write in the thread that answers",
-    IDLE: "while nothing is saved",
+    "narrow": "the narrow cut, units write in the background",
+    "full": "the full window, units write in the background",
+    "request": "the narrow cut, units write in the request thread",
+    IDLE: "without a save",
 }
 GROUPS = 128
 """That are saved, whatever the size: of 8 rows each, as large as that takes."""
@@ -79,8 +83,8 @@ GOALS = {
 """By figure, our mode, and what it stands beside."""
 NOTES = {
     ("commit_p99", "narrow", "full"): (
-        "the full window is short as well since units write rows as their bytes, see "
-        "`exclusive_narrow_full`; a commit itself takes what `commit_p99_narrow_idle` stands beside"
+        "the full window is short too, because units write rows as raw bytes (see "
+        "`exclusive_narrow_full`); `commit_p99_narrow_idle` shows the cost of an idle commit"
     ),
 }
 

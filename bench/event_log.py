@@ -1,13 +1,13 @@
 """The event log and the metrics of a run, on against off, end to end.
 
-A whole run in one process on the in-process plane, from the first batch to the last bundle:
-the shipped demo's configuration and its torch workers, which sample 8 responses of some 4
-tokens a group from a policy of 64 hidden units. That is far less work than any real rollout,
-so the log weighs far more here than it would. The worst case is beside it: workers that do
-nothing at all, so that only controller, plane and log are left.
+A whole run in one process on the in-process plane, from the first batch to the last bundle. It
+uses the shipped demo's configuration and its torch workers, which sample 8 responses of about 4
+tokens per group from a policy of 64 hidden units. That is far less work than any real rollout, so
+the log weighs far more here than in practice. The worst case is measured too: workers that do
+nothing, so that only controller, plane and log remain.
 
-Off means that the controller is handed a log that forgets and metrics that write nothing. The
-counters of the barrier stay on in both; what they cost is part of the figures of `slots`.
+Off means that the controller gets a log that discards its records and metrics that write nothing.
+The counters of the barrier stay on in both; their cost is part of the figures of `slots`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import torch
 from bench.doubles import IdleGenerator, IdleTrainer, NoEvents, NoMetrics
 from bench.harness import Goal, Measurement, Samples, Session, compare, interleave
 from bench.scratch import scratch
+from cutlock.cli.demo import DEMO_CONFIG
 from cutlock.controller.assembly import Parts, assemble, build_prompts
 from cutlock.controller.core import Controller
-from cutlock.demo import DEMO_CONFIG
 from cutlock.events import EventLog
 from cutlock.plane.base import DataPlane
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane
@@ -36,7 +36,7 @@ from cutlock.run.directory import RunDirectory
 from cutlock.run.restore import load_plane
 from cutlock.run.save import RunIdentity
 from cutlock.workers.base import Generator, Trainer
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 from cutlock.workers.torch_generator import LocalGenerator, TorchGenerator
 from cutlock.workers.torch_trainer import LocalTrainer, TorchTrainer
 
@@ -84,10 +84,10 @@ def _case(
         _counted(cpu, samples),
         "on",
         "off",
-        what=f"processor time of the same runs, {words}",
+        what=f"CPU time of the same runs, {words}",
         beside="the same runs without",
         unit="s",
-        note="steadier than the clock on a machine that does other work too",
+        note="less noisy than wall time on a shared machine",
     )
 
 
@@ -149,7 +149,7 @@ async def _build(
         ),
     )
     if not log:
-        controller._train._metrics = NoMetrics()
+        controller.engine._metrics = NoMetrics()
     return controller, events
 
 

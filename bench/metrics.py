@@ -1,9 +1,9 @@
 """The metrics endpoint of a run, on against off, end to end.
 
 A whole run in one process on the in-process plane, with the shipped demo's torch workers, as in
-the group `event_log`. On means that the endpoint serves, and that another process scrapes it ten
-times a second, a hundred times as often as Prometheus does by default. The processor time of the
-run is compared; the scraper's own is not in it.
+the group `event_log`. On means that the endpoint serves and that another process scrapes it ten
+times per second, a hundred times as often as Prometheus does by default. The figures compare the
+CPU time of the run and exclude that of the scraper.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ def measure(session: Session) -> Iterator[Measurement]:
             session.repetitions(15),
         )
     for case, words, goal in (
-        ("served", "that serves its metrics to nobody", Goal(1.05)),
-        ("scraped", "that is scraped ten times a second", Goal(1.1)),
+        ("served", "that serves its metrics without a scraper", Goal(1.05)),
+        ("scraped", "that is scraped ten times per second", Goal(1.1)),
     ):
         yield compare(
             case,
             samples,
             case,
             "off",
-            what=f"processor time of a run {words}",
+            what=f"CPU time of a run {words}",
             beside="the same run without an endpoint",
             unit="s",
             goal=goal,

@@ -1,8 +1,8 @@
 """Model checking, replay and log validation: how fast, and what more workers bring.
 
-The alternative is what would be taken without: one worker of TLC, one process that replays,
-the in-process plane instead of TransferQueue, and `cutlock audit`, which reads the same logs
-and bundles without the model.
+Each figure has a simpler alternative: one worker of TLC, one process that replays, the in-process
+plane instead of TransferQueue, and `cutlock audit`, which reads the same logs and bundles without
+the model.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,10 +18,16 @@ import msgspec
 
 from bench.harness import Measurement, Session, compare, interleave
 from cutlock.audit import audit_run
-from cutlock.bond.walks import Planned, cover, first_times, sample
-from cutlock.conformance.paths.check import check_paths
-from cutlock.conformance.paths.replay import Replayers
-from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.bond import Processes, cover
+from cutlock.bond.walks import Planned, first_times, sample
+from cutlock.bond.walks import cover as walks_through
+from cutlock.conformance.protocol import (
+    CUTLOCK,
+    CutlockStepper,
+    bounds_of,
+    one_thread,
+    plane_host,
+)
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.validation.logs import read_run, validate
 from cutlock.errors import ToolError
@@ -67,7 +74,7 @@ def states(
         samples,
         "2",
         "1",
-        what=f"distinct states of {SAFETY} a second, the start of Java included, 2 workers",
+        what=f"distinct states per second of {SAFETY} with 2 workers, including the start of Java",
         beside="1 worker",
         unit="1/s",
     )
@@ -80,15 +87,14 @@ def edges(
     (model,) = manifest.select((GRAPH,), TimeClass.FULL, (Mode.GRAPH,))
     graph = check_model(toolchain, manifest, model).graph
     assert graph is not None
-    bounds = Bounds.read(manifest.root / manifest.configs / model.config)
-    walks = cover(graph)
+    walks = walks_through(graph)
     session.say("replay in memory")
     processes = os.cpu_count() or 1
     plan = first_times(sample(walks, session.pick(full=200, quick=40, tiny=4)))
     samples = interleave(
         {
-            "all": _replay(graph, bounds, plan, processes),
-            "one": _replay(graph, bounds, plan, 1),
+            "all": _replay(graph, plan, processes),
+            "one": _replay(graph, plan, 1),
         },
         turns,
     )
@@ -97,19 +103,17 @@ def edges(
         samples,
         "all",
         "one",
-        what=f"edges of {GRAPH} done and compared a second, {processes} processes",
+        what=f"edges of {GRAPH} executed and compared per second, {processes} processes",
         beside="1 process",
         unit="1/s",
     )
     session.say("replay on TransferQueue")
-    from cutlock.conformance.paths.transfer_queue import TransferQueueHost
-
     few = first_times(sample(walks, session.pick(full=4, quick=1, tiny=1)))
-    with TransferQueueHost(len(bounds.units)) as host:
+    with plane_host("transfer_queue", bounds_of(CUTLOCK.constants(model))) as host:
         samples = interleave(
             {
-                "real": _replay(graph, bounds, few, 1, host),
-                "memory": _replay(graph, bounds, few, 1),
+                "real": _replay(graph, few, 1, host),
+                "memory": _replay(graph, few, 1),
             },
             session.pick(full=3, quick=1, tiny=1),
             warm_up=0,
@@ -119,22 +123,20 @@ def edges(
         samples,
         "real",
         "memory",
-        what="the same on a real TransferQueue, which is started again with every start of a run",
+        what="the same on a real TransferQueue, which starts again with every start of a run",
         beside="the same walks on the in-process plane",
         unit="1/s",
     )
 
 
 def _replay(
-    graph: Graph,
-    bounds: Bounds,
-    plan: list[Planned],
-    processes: int,
-    host: PlaneHost | None = None,
+    graph: Graph, plan: list[Planned], count: int, host: PlaneHost | None = None
 ) -> Callable[[], float]:
+    bond = replace(CUTLOCK, stepper=partial(CutlockStepper, host=host))
+
     def rate() -> float:
-        with Replayers(processes) as replayers:
-            found = check_paths(GRAPH, graph, bounds, plan, replayers, host=host)
+        with Processes(count, one_thread) as processes:
+            found = cover(bond, GRAPH, graph, plan=plan, every_action=False, processes=processes)
         assert found.ok
         return found.rate
 
@@ -163,8 +165,8 @@ def events(session: Session, toolchain: Toolchain, turns: int) -> Iterator[Measu
         samples,
         "model",
         "audit",
-        what=f"events a second that TLC accepts as a behaviour of the model, of {count}",
+        what=f"events per second that TLC accepts as a behaviour of the model, of {count} events",
         beside="`cutlock audit` of the same run: every prompt accounted for, no model",
         unit="1/s",
-        note="two seconds of it are the start of Java, whatever the length of the log",
+        note="two seconds of this are the start of Java, independent of the length of the log",
     )

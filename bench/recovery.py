@@ -1,8 +1,8 @@
-"""How long a save shuts the door, with finished rollouts in the bundle and without.
+"""How long a save closes the door, with finished rollouts in the bundle and without.
 
-`checkpoint.rows = true` writes the rows into the bundle, inside the window; `false` gives
-their prompts back to the ledger, to be generated again. The same state is saved in both ways
-in turn, on real Ray and TransferQueue.
+`checkpoint.rows = true` writes the rows into the bundle, inside the window. `false` returns their
+prompts to the ledger, to be generated again. The same state is saved both ways in turn, on real
+Ray and TransferQueue.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from cutlock.run.config import CheckpointConfig
 from cutlock.run.save import SaveTiming
 
 TIMES = {
-    "drain": "wait for slots that were open before the window",
-    "exclusive": "the window in which nobody else may change anything",
-    "asynchronous": "rest of the save, beside the pumps",
+    "drain": "the wait for slots that were open before the window",
+    "exclusive": "the window in which nothing else may change",
+    "asynchronous": "the rest of the save, while the pumps run",
 }
 
 

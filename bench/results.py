@@ -9,7 +9,7 @@ import msgspec
 
 from bench.harness import Measurement, Size
 from bench.machine import Machine
-from cutlock.report.command import write_json
+from cutlock.cli.command import write_json
 
 __all__ = ["KEPT", "BenchReport", "Results", "kept_results", "missed", "write_results"]
 

@@ -1,7 +1,7 @@
 """What a slot of the barrier costs beside `asyncio.Lock`, a `Condition` barrier and aiorwlock.
 
-Each contender has a context and code of its own: a variable costs more to set among others,
-and the interpreter specialises code for what it has met.
+Each contender runs in a separate context with a separate copy of the code. Setting a context
+variable costs more among others, and the interpreter specialises code for the types it has seen.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def cases() -> list[Case]:
     return [
         Case(
             "slot",
-            "a slot that nobody contends for",
+            "an uncontended slot",
             block(uncontended, Barrier, count),
             {
                 LOCK: entries(asyncio.Lock),
@@ -204,13 +204,10 @@ def cases() -> list[Case]:
             blocks=20,
         ),
         *(
-            among("slot_contended", "a slot among writers, with cuts", contended, n, 5000)
+            among("slot_contended", "a slot among other writers, with cuts", contended, n, 5000)
             for n in (10, 100, 1000)
         ),
-        *(
-            among("slot_cancelled", "a waiting slot that is cancelled", cancelled, n)
-            for n in (100, 1000)
-        ),
+        *(among("slot_cancelled", "cancelling a waiting slot", cancelled, n) for n in (100, 1000)),
     ]
 
 

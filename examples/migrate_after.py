@@ -59,17 +59,16 @@ class Trainer:
         self.trained, self.history = saved["trained"], cutlock.TrainedHistory(*saved["history"])
 
 
-async def roll_out(run: cutlock.Run, record: cutlock.LedgerRecord) -> None:
-    async with run.attempt(record):
+async def roll_out(run: cutlock.Run, group: cutlock.PromptGroup) -> None:
+    async with run.attempt(group) as attempt:
         await turns(5)  # generate
-        async with run.barrier.atomic_mutation("commit") as slot:
-            await run.commit(slot, record, {"reward": [torch.ones(1)]})
+        await attempt.commit({"reward": [torch.ones(1)]})
 
 
 async def roll_out_all(run: cutlock.Run) -> None:
     async with asyncio.TaskGroup() as rollouts:
-        async for record in run.dispatch():
-            rollouts.create_task(roll_out(run, record))
+        async for group in run.dispatch():
+            rollouts.create_task(roll_out(run, group))
 
 
 class Killed(Exception):

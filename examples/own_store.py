@@ -6,7 +6,7 @@ file system, the memory of other machines. What it has to do is the same, and sm
 - a client (`DictPlane`) puts, gets, clears and lists rows, and writes snapshots;
 - the owner (`DictStore`) fills an untouched store from a snapshot, once.
 
-`cutlock.plane.checks` has the checks and messages that all stores share, and a `Lifeline` gives
+`cutlock.plane.checks` has the checks and messages that all stores share. A `LivenessProbe` gives
 every call a limit: a store that hangs must not hang the run.
 """
 
@@ -25,7 +25,7 @@ from cutlock import Fields, PlaneInfo, PlaneStamp
 from cutlock.errors import PlaneError, PlaneTouchedError
 from cutlock.plane import checks
 from cutlock.plane.base import read_stamp, require_loadable, write_stamp
-from cutlock.plane.lifeline import Lifeline
+from cutlock.plane.liveness import LivenessProbe
 
 T = TypeVar("T")
 Row = dict[str, torch.Tensor]
@@ -87,7 +87,7 @@ class DictPlane:
     def __init__(self, store: DictStore, limit_s: float) -> None:
         self._store = store
         self._limit_s = limit_s
-        self._lifeline = Lifeline()
+        self._probe = LivenessProbe()
         self._closed = False
 
     @property
@@ -182,7 +182,7 @@ class DictPlane:
         try:
             if self._closed:
                 raise checks.closed(call)
-            self._lifeline.require(call)
-            return await self._lifeline.bounded(call, keys, self._limit_s, work, slow=slow)
+            self._probe.require(call)
+            return await self._probe.bounded(call, keys, self._limit_s, work, slow=slow)
         finally:
             work.close()

@@ -69,26 +69,23 @@ class Trainer:
         self.history = cutlock.TrainedHistory(*saved["history"])
 
 
-async def generate(trainer: Trainer, record: cutlock.LedgerRecord) -> cutlock.Fields:
+async def generate(trainer: Trainer, group: cutlock.PromptGroup) -> cutlock.Fields:
     """Two guesses, after a while that differs from prompt to prompt."""
-    draw = random.Random(record.group_id)
+    draw = random.Random(group.group_id)
     await asyncio.sleep(draw.uniform(0.001, 0.004))
     guesses = [trainer.answer + draw.gauss(0, 1) for _ in range(CONFIG.group_size)]
     return {"response": guesses, "reward": [-(guess - 3).abs() for guess in guesses]}
 
 
-async def roll_out(run: cutlock.Run, trainer: Trainer, record: cutlock.LedgerRecord) -> None:
-    async with run.attempt(record):
-        rows = await generate(trainer, record)  # outside every slot: a save must not wait for it
-        # The group goes from the ledger to the buffer: an owner changes, so this is in a slot.
-        async with run.barrier.atomic_mutation("commit") as slot:
-            await run.commit(slot, record, rows)
+async def roll_out(run: cutlock.Run, trainer: Trainer, group: cutlock.PromptGroup) -> None:
+    async with run.attempt(group) as attempt:
+        await attempt.commit(await generate(trainer, group))
 
 
 async def roll_out_all(run: cutlock.Run, trainer: Trainer) -> None:
     async with asyncio.TaskGroup() as tasks:
-        async for record in run.dispatch():
-            tasks.create_task(roll_out(run, trainer, record))
+        async for group in run.dispatch():
+            tasks.create_task(roll_out(run, trainer, group))
 
 
 async def train_all(run: cutlock.Run, trainer: Trainer, kill: str) -> None:
@@ -109,7 +106,7 @@ async def start(root: Path, kill: str) -> None:
     """One start of the program. Whether it is the first, `open_run` sees from the directory."""
     trainer, store = Trainer(), DictStore()
     async with (
-        cutlock.open_run(root, CONFIG, PROMPTS, trainer, store=store, connect=store.connect) as run,
+        cutlock.open_run(root, CONFIG, PROMPTS, trainer, store=store) as run,
         asyncio.TaskGroup() as tasks,
     ):
         tasks.create_task(roll_out_all(run, trainer))

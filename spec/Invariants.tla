@@ -9,11 +9,13 @@ TypeOK ==
     /\ epoch \in 0..EpochOf(Batches)
     /\ pool \subseteq Prompts
     /\ led \in [Prompts -> {"none", "RESERVED", "ADMITTED"}]
-    /\ \A p \in Prompts : idx[p] \in -1..Batches * Size + MaxFailures
-                         /\ wt[p] \in -1..Batches * Size + MaxFailures
+    /\ \A p \in Prompts : idx[p] + 1 \in Steps /\ wt[p] + 1 \in Steps
     /\ task \in [Prompts -> {"none", "gen", "committing", "put", "failed", "late"}]
-    /\ saved \in -2..Batches * Size + MaxFailures + 1
-    /\ index \subseteq Prompts /\ {order[i] : i \in 1..Len(order)} = (IF Ordered THEN index ELSE {})
+    /\ saved \in {NoBundle, StartDue} \cup Steps
+    \* All of them, each once; or none, in a model that leaves choices open.
+    /\ index \subseteq Prompts
+    /\ Len(order) \in {0, Cardinality(index)}
+    /\ {order[i] : i \in 1..Len(order)} \in {{}, index}
     /\ rows \subseteq Prompts \X Units /\ claimed \subseteq Prompts
     /\ door \in {"open", "closing", "shut"}
 

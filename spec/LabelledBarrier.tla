@@ -1,9 +1,9 @@
 -------------------------- MODULE LabelledBarrier --------------------------
 (***************************************************************************)
 (* The barrier's behaviours with the action of each step in `act`, for     *)
-(* counterexamples; see `Labelled`.                                        *)
+(* counterexamples; see `LabelledCutlock`.                                 *)
 (***************************************************************************)
-EXTENDS BarrierMutants
+EXTENDS MutantBarrier
 
 VARIABLE act
 

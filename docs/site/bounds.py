@@ -49,37 +49,37 @@ PROMISE_OF = {
 """Every predicate that a configuration names, and the promise that it is part of."""
 
 SAYS = {
-    "TypeOK": "every variable has a value of its kind",
-    "OneOwner": "each prompt that the loader has handed out has one owner, the others none",
-    "DiskOneOwner": "the same of the bundle that can be resolved",
+    "TypeOK": "every variable has a value of its type",
+    "OneOwner": "each prompt that the loader has handed out has one owner, every other prompt none",
+    "DiskOneOwner": "the same holds in the bundle that can be resolved",
     "DiskCursor": "no saved stamp is above the saved cursor, which is within the gate window",
-    "DiskStamps": "no more prompts of one stamp are saved than a step takes",
-    "OneAdmission": "a batch is admitted whole, by one admission",
-    "DiskEpoch": "saved loader position and epoch belong together",
+    "DiskStamps": "no more prompts are saved with one stamp than a step takes",
+    "OneAdmission": "a batch is admitted as a whole, by one admission",
+    "DiskEpoch": "the saved loader position and the saved epoch belong together",
     "DiskRows": "every row of the saved index is in the saved store",
-    "SavedRows": "so it is when the bundle is published, however the next start cuts",
-    "LiveRows": "between slots the rows of the store are those of the index",
-    "Inventory": "so they are when a save looks",
-    "FreshAdvantages": "advantages that train were computed in the step that trains them",
+    "SavedRows": "the same holds when the bundle is published, whichever cut the next start uses",
+    "LiveRows": "between slots, the rows of the store are the rows of the index",
+    "Inventory": "the same holds when a save checks it",
+    "FreshAdvantages": "a step trains only on advantages that it has computed itself",
     "NoTwice": "no prompt is trained twice",
     "NoLoss": "at the end every prompt is trained or dropped",
     "NoBatchDropped": "no whole batch is dropped (the story of the early cursor)",
     "NoRefusal": "a published bundle is never refused",
     "Complete": "a published bundle has all its files",
-    "RestoresOneSave": "what is restored is of one save",
-    "CutExcludes": "no slot is held in the exclusive window",
+    "RestoresOneSave": "everything that is restored comes from one save",
+    "CutExcludes": "no slot is held during the exclusive window",
     "GateBound": "the cursor is at most the version plus the window",
-    "deadlock": "some action can happen until the run has ended",
-    "CutIsTaken": "a cut that is asked for is taken in the end",
-    "DeferredEnds": "a clear that a save keeps waiting happens in the end",
-    "AdmittedEnds": "every admitted group ends trained or dropped",
-    "RestoreEnds": "a restart reaches running pumps",
-    "RunEnds": "the run comes to its end",
-    "SlotEnters": "a slot that waits enters in the end",
-    "Exclusion": "no slot is held beside an exclusive cut",
-    "Balance": "the barrier counts what is held",
-    "EachQueuedOnce": "nobody is in the queue twice",
-    "NoIdlePlace": "nobody waits while there is a place",
+    "deadlock": "until the run has ended, some action is enabled",
+    "CutIsTaken": "a requested cut is eventually taken",
+    "DeferredEnds": "a clear that a save defers eventually happens",
+    "AdmittedEnds": "every admitted group is eventually trained or dropped",
+    "RestoreEnds": "a restart eventually reaches running pumps",
+    "RunEnds": "the run eventually ends",
+    "SlotEnters": "a waiting slot eventually enters",
+    "Exclusion": "no slot is held during an exclusive cut",
+    "Balance": "the barrier's counts match what is held",
+    "EachQueuedOnce": "no task is in the queue twice",
+    "NoIdlePlace": "no task waits while the barrier could admit it",
 }
 
 
@@ -146,7 +146,7 @@ def predicates(manifest: Manifest) -> Iterator[str]:
     for model in manifest.models:
         if model.mode is Mode.MUTANT and model.expected is not Verdict.SUCCESS:
             falls[model.property or model.expected.value].append(model.name)
-    yield "| predicate | promise | what it says | mutants that fall to it |"
+    yield "| predicate | promise | what it says | mutants that violate it |"
     yield "| --- | --- | --- | --- |"
     for name, promise in PROMISE_OF.items():
         mutants = ", ".join(f"`{mutant}`" for mutant in falls.pop(name, ()))

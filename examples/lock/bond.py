@@ -39,7 +39,7 @@ ALPHABET = Alphabet(
 
 
 class LockStepper(Stepper):
-    """One lock, and people who use it: actors, who go on when they are told to."""
+    """One lock and its users: actors, which continue when told to."""
 
     def __init__(self, setting: Setting) -> None:
         names = setting.constants["People"]
@@ -62,7 +62,7 @@ class LockStepper(Stepper):
         self._require(who, "idle").begin(self._use(who))
 
     def wait(self, who: str) -> None:
-        self.enter(who)  # whether that means to wait, the lock decides
+        self.enter(who)  # the lock decides whether that means to wait
 
     def resume(self, who: str) -> None:
         self._require(who, "granted").go_on()
@@ -86,7 +86,7 @@ class LockStepper(Stepper):
     # What can be seen.
 
     def at(self, who: str) -> str:
-        """Where somebody stands, in the words of the spec."""
+        """The state of one user, in the words of the spec."""
         person = self.people[who]
         if person.idle:
             return "idle"

@@ -44,7 +44,7 @@ class FairLock:
         self.release()
 
     async def acquire(self) -> None:
-        """Wait until it is ours; a cancellation leaves nothing behind."""
+        """Wait for the lock; a cancellation leaves nothing behind."""
         who = _me()
         if self._is_free():
             self.owner = who

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from cutlock.barrier import Cut as Cut
     from cutlock.barrier import Slot as Slot
     from cutlock.buffer import ReplayBuffer as ReplayBuffer
-    from cutlock.controller.core import RunReport as RunReport
-    from cutlock.controller.core import Status as Status
     from cutlock.controller.single import setup_single_controller as setup_single_controller
     from cutlock.errors import CutlockError as CutlockError
     from cutlock.ledger import Ledger as Ledger
@@ -35,7 +33,11 @@ if TYPE_CHECKING:
     from cutlock.run.config import load_config as load_config
     from cutlock.run.config import parse_config as parse_config
     from cutlock.run.engine import Run as Run
-    from cutlock.run.engine import open_run as open_run
+    from cutlock.run.rollouts import Attempt as Attempt
+    from cutlock.run.rollouts import PromptGroup as PromptGroup
+    from cutlock.run.start import open_run as open_run
+    from cutlock.run.status import RunReport as RunReport
+    from cutlock.run.status import Status as Status
     from cutlock.samplers.base import GatedSampler as GatedSampler
     from cutlock.samplers.base import GroupView as GroupView
     from cutlock.samplers.base import TrainerVersion as TrainerVersion
@@ -48,10 +50,12 @@ if TYPE_CHECKING:
     from cutlock.workers.base import RowReader as RowReader
     from cutlock.workers.base import StepReport as StepReport
     from cutlock.workers.base import Trainer as Trainer
-    from cutlock.workers.chain import TrainedHistory as TrainedHistory
     from cutlock.workers.prompts import PromptList as PromptList
+    from cutlock.workers.training import TrainedHistory as TrainedHistory
 
 _HOMES = {
+    "Attempt": "run.rollouts",
+    "PromptGroup": "run.rollouts",
     "Audit": "audit",
     "Barrier": "barrier",
     "BootstrapPlane": "plane.base",
@@ -76,17 +80,17 @@ _HOMES = {
     "RowReader": "workers.base",
     "Run": "run.engine",
     "RunConfig": "run.config",
-    "RunReport": "controller.core",
+    "RunReport": "run.status",
     "Slot": "barrier",
     "SparePool": "spare_pool",
-    "Status": "controller.core",
+    "Status": "run.status",
     "StepReport": "workers.base",
-    "TrainedHistory": "workers.chain",
+    "TrainedHistory": "workers.training",
     "Trainer": "workers.base",
     "TrainerVersion": "samplers.base",
     "audit_run": "audit",
     "load_config": "run.config",
-    "open_run": "run.engine",
+    "open_run": "run.start",
     "parse_config": "run.config",
     "setup_single_controller": "controller.single",
 }

@@ -1,45 +1,99 @@
 """The checkpoint barrier: many writers at once, or one snapshot reader.
 
-The shared side is taken by those who *change* state (`mutation`, a *slot*), the exclusive
-side by the one who reads it (`checkpoint`, a *cut*): the inverse of the usual reader-writer
-lock. Writers never exclude each other; exclusion is between all of them and the cut.
+**What.** Whoever *changes* state holds a *slot* meanwhile (`Barrier.mutation`); whoever *reads*
+it for a checkpoint holds the *cut* (`Barrier.checkpoint`). Slots never exclude each other.
+Exclusion is between all of them and the cut: the usual reader-writer lock, turned round.
 
-Entry is first come, first served across both sides. A cut that is requested closes the
-door: slots that come later queue behind it, so steady writers cannot starve a cut, and
+**Why.** A change that spans an `await` is half done at each of them: rows are in a store and not
+yet in the index. A snapshot taken then restores a state that never was. A cut waits for the
+slots that are open and keeps new ones out, so that it sees every change whole or not at all.
+
+**Order.** Entry is first come, first served across both sides. A cut that is requested closes
+the door: slots that come later queue behind it, so steady writers cannot starve a cut, and
 slots that waited through one cut enter before a cut that was requested after them. A place
 is handed over by whoever frees it, never raced for after a wake-up.
 
-There are two kinds of cut, one per barrier. A *window* reads over several awaits, and nothing
-may change meanwhile. An *instant* cut reads in one synchronous step: a change whose effects
-on what is read are one synchronous step too is before it or after it as a whole, so it
-neither waits for the cut nor is waited for. Only slots that *span* an await are.
+**Two kinds of cut**, one per barrier. A *window* reads over several awaits, and nothing may
+change meanwhile. An *instant* cut reads in one synchronous step: a change whose effects on what
+is read are one synchronous step too is before it or after it as a whole, so neither waits for
+the other. Only slots that *span* an await are waited for.
 
-One event loop, asyncio only. Source: spec module `Barrier`; design, section 5.
+`Barrier` has an example, and says when to use something else. One event loop, asyncio only.
+Source: spec module `Barrier`; design, section 5.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from types import TracebackType
+from dataclasses import dataclass
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, TypeVar
 
 from cutlock.errors import DeadSectionError, ForeignSectionError, MisuseError, ReentryError
+from cutlock.waiting import Signal, until_done
 
-__all__ = ["Barrier", "BarrierStatistics", "Cut", "CutTiming", "KindStatistics", "Slot"]
+__all__ = [
+    "LAST_CUTS",
+    "Barrier",
+    "BarrierStatistics",
+    "Cut",
+    "CutTiming",
+    "KindStatistics",
+    "Slot",
+]
 
 T = TypeVar("T")
 
 
-class KindStatistics:
-    """How slots of one kind have waited; seconds.
+LAST_CUTS = 128
+"""Of how many cuts `BarrierStatistics.cuts` has the times; the earlier ones are in the totals."""
 
-    `queued` counts those too that were cancelled before they entered; all else is of those
-    that have entered.
-    """
+
+@dataclass(frozen=True, slots=True)
+class KindStatistics:
+    """How slots of one kind have waited; seconds."""
+
+    entered: int = 0
+    queued: int = 0
+    """Those too that were cancelled before they entered; all else is of those that entered."""
+    waited: int = 0
+    waited_sum: float = 0.0
+    waited_max: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CutTiming:
+    """The three times of one cut, or of several together, in seconds."""
+
+    drain: float = 0.0
+    """From the request until the last earlier section had ended."""
+    exclusive: float = 0.0
+    """The window itself; 0 until its end."""
+    asynchronous: float = 0.0
+    """From the end of the window to `Cut.settled`: the rest of the save, which holds nobody up;
+    0 until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierStatistics:
+    """What a barrier has measured from its making to `Barrier.statistics`, which made this."""
+
+    slots: Mapping[str, KindStatistics]
+    """By kind of mutation; the kinds of which a slot has entered or queued."""
+    cuts: tuple[CutTiming, ...]
+    """Of the last `LAST_CUTS` cuts that were entered, in order."""
+    cuts_entered: int
+    """Of all cuts, as is the total."""
+    cuts_total: CutTiming
+    """The sum of their times."""
+
+
+class _Waits:
+    """The counters of one kind of slot; see `KindStatistics`."""
 
     __slots__ = ("entered", "queued", "waited", "waited_max", "waited_sum")
 
@@ -50,53 +104,14 @@ class KindStatistics:
         self.waited_sum = 0.0
         self.waited_max = 0.0
 
-    def __repr__(self) -> str:
-        return (
-            f"entered={self.entered} waited={self.waited} "
-            f"sum={self.waited_sum:.6f}s max={self.waited_max:.6f}s"
-        )
-
-
-class CutTiming:
-    """The three times of one cut, in seconds.
-
-    `drain`: from the request until the last earlier section had ended. `exclusive`: the
-    window itself. `asynchronous`: from the end of the window to `Cut.settled`, the rest of
-    the save, which holds nobody up; 0 until then.
-    """
-
-    __slots__ = ("asynchronous", "drain", "exclusive")
-
-    def __init__(self, drain: float) -> None:
-        self.drain = drain
-        self.exclusive = 0.0
-        self.asynchronous = 0.0
-
-    def __repr__(self) -> str:
-        return (
-            f"drain={self.drain:.6f}s exclusive={self.exclusive:.6f}s "
-            f"asynchronous={self.asynchronous:.6f}s"
+    def taken(self) -> KindStatistics:
+        return KindStatistics(
+            self.entered, self.queued, self.waited, self.waited_sum, self.waited_max
         )
 
 
 def _unheard(kind: str, seconds: float) -> None:
     """Nobody is told of waits."""
-
-
-class BarrierStatistics:
-    """What a barrier has measured since it was made."""
-
-    def __init__(self) -> None:
-        self._kinds: dict[str, KindStatistics] = {}
-        self.cuts: list[CutTiming] = []
-        """One per cut that was entered, in order."""
-        self.on_wait: Callable[[str, float], object] = _unheard
-        """Told of each slot that has waited and entered: its kind, and how long. Must not raise."""
-
-    @property
-    def slots(self) -> dict[str, KindStatistics]:
-        """By kind of mutation; the kinds of which a slot has entered or queued."""
-        return {name: kind for name, kind in self._kinds.items() if kind.entered or kind.queued}
 
 
 class _Section:
@@ -120,46 +135,43 @@ class _Section:
         For work in a thread or in another process: if the caller is cancelled, once or
         repeatedly, the cancellation is delivered after the effect has ended.
         """
+        future = self._begun(effect)
+        cancelled = await until_done(future)
+        if cancelled is not None:
+            raise cancelled from None if future.cancelled() else future.exception()
+        return future.result()
+
+    async def until_done(self, effect: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+        """As `run`, for who has to look at `effect` itself; see `waiting.until_done`."""
+        return await until_done(self._begun(effect))
+
+    def _begun(self, effect: Awaitable[T]) -> asyncio.Future[T]:
         if self._state != "live":
             raise DeadSectionError(f"{self!r} runs no more effects; enter a new one")
         future = asyncio.ensure_future(effect)
         if self._effects is None:
             self._effects = []
         self._effects.append(future)
-        cancelled = await _until_done(future)
-        if cancelled is not None:
-            raise cancelled from None if future.cancelled() else future.exception()
-        return future.result()
+        return future
 
     async def _end_effects(self) -> asyncio.CancelledError | None:
         cancelled = None
         while running := [effect for effect in self._effects or () if not effect.done()]:
-            cancelled = await _until_done(running[0]) or cancelled
+            cancelled = await until_done(running[0]) or cancelled
         self._effects = None  # results may be large, and contexts hold on to dead sections
         return cancelled
-
-
-async def _until_done(future: asyncio.Future[T]) -> asyncio.CancelledError | None:
-    """Wait until `future` is done whatever happens; return the last cancellation, if any."""
-    cancelled = None
-    while not future.done():
-        try:
-            await asyncio.wait((future,))
-        except asyncio.CancelledError as error:
-            cancelled = error
-    return cancelled
 
 
 class _Kind:
     """What all slots of one kind have in common; see `Barrier.mutation`."""
 
-    __slots__ = ("barrier", "counted", "name", "statistics")
+    __slots__ = ("barrier", "counted", "name", "waits")
 
     def __init__(self, barrier: Barrier, name: str, *, counted: bool) -> None:
         self.barrier = barrier
         self.name = name
         self.counted = counted
-        self.statistics = barrier.statistics._kinds.setdefault(name, KindStatistics())
+        self.waits = barrier._waits.setdefault(name, _Waits())
 
 
 class Slot(_Section):
@@ -208,7 +220,7 @@ class Slot(_Section):
                 barrier._slots += 1
         else:
             barrier._slots = 1
-        kind.statistics.entered += 1
+        kind.waits.entered += 1
         self._state = "live"
         barrier._held.set(self)
         return self
@@ -231,13 +243,13 @@ class Slot(_Section):
                 barrier._hand_over()
 
     async def _wait(self) -> None:
-        barrier, statistics = self._kind.barrier, self._kind.statistics
-        statistics.queued += 1
+        barrier, waits = self._kind.barrier, self._kind.waits
+        waits.queued += 1
         waited = await barrier._wait(self)
-        statistics.waited += 1
-        statistics.waited_sum += waited
-        statistics.waited_max = max(statistics.waited_max, waited)
-        barrier.statistics.on_wait(self.kind, waited)
+        waits.waited += 1
+        waits.waited_sum += waited
+        waits.waited_max = max(waits.waited_max, waited)
+        barrier.on_wait(self.kind, waited)
 
     async def _leave_after_effects(self, exc: BaseException | None) -> None:
         cancelled = await self._end_effects()
@@ -249,7 +261,7 @@ class Slot(_Section):
 class Cut(_Section):
     """Proof that its holder is alone: no slot that is counted and no other cut is live."""
 
-    __slots__ = ("_entered_at", "_left_at", "barrier", "timing")
+    __slots__ = ("_asynchronous", "_drain", "_entered_at", "_exclusive", "_left_at", "barrier")
 
     side = "cut"
 
@@ -257,18 +269,26 @@ class Cut(_Section):
         self._state = "new"
         self._effects = None
         self.barrier = barrier
-        self.timing = CutTiming(0.0)
+        self._drain = 0.0
+        self._exclusive = 0.0
+        self._asynchronous = 0.0
         self._entered_at = 0.0
         self._left_at = 0.0
 
     def __repr__(self) -> str:
         return f"<{self._state} cut>"
 
+    @property
+    def timing(self) -> CutTiming:
+        """Its times so far."""
+        return CutTiming(self._drain, self._exclusive, self._asynchronous)
+
     def settled(self) -> None:
         """Say that the save which this cut belongs to is over; sets `timing.asynchronous`."""
         if self._state != "dead":
             raise MisuseError(f"{self!r} has not ended; settled() comes after its window")
-        self.timing.asynchronous = self.barrier._clock() - self._left_at
+        before, self._asynchronous = self._asynchronous, self.barrier._clock() - self._left_at
+        self.barrier._asynchronous_sum += self._asynchronous - before
 
     async def __aenter__(self) -> Cut:
         barrier = self.barrier
@@ -280,8 +300,10 @@ class Cut(_Section):
         if barrier._open is None and not barrier._queue and not barrier._slots:
             barrier._set_open(self)
         else:
-            self.timing.drain = await barrier._wait(self)
-        barrier.statistics.cuts.append(self.timing)
+            self._drain = await barrier._wait(self)
+            barrier._drain_sum += self._drain
+        barrier._cuts.append(self)
+        barrier._cuts_entered += 1
         self._state = "live"
         barrier._held.set(self)
         self._entered_at = barrier._clock()
@@ -299,7 +321,8 @@ class Cut(_Section):
         self._state = "dead"
         barrier = self.barrier
         self._left_at = barrier._clock()
-        self.timing.exclusive = self._left_at - self._entered_at
+        self._exclusive = self._left_at - self._entered_at
+        barrier._exclusive_sum += self._exclusive
         barrier._set_open(None)
         if barrier._queue:
             barrier._hand_over()
@@ -315,7 +338,31 @@ def _reentry(held: _Section, wanted: Slot | Cut) -> ReentryError:
 
 
 class Barrier:
-    """The barrier of one controller; see the module's docstring.
+    """Lets many writers in at once, or one cut; see the module for what and why.
+
+    A cut is asked for while a hundred writers are half way, and sees none of them so:
+
+        >>> import asyncio
+        >>> async def write(barrier, state):
+        ...     async with barrier.mutation("commit"):
+        ...         state["rows"] += 1
+        ...         await asyncio.sleep(0)  # half done: the row is not in the index yet
+        ...         state["index"] += 1
+        >>> async def save(barrier, state):
+        ...     writers = [asyncio.create_task(write(barrier, state)) for _ in range(100)]
+        ...     await asyncio.sleep(0)  # all of them hold a slot
+        ...     async with barrier.checkpoint():
+        ...         print(state)
+        >>> asyncio.run(save(Barrier(), {"rows": 0, "index": 0}))
+        {'rows': 100, 'index': 100}
+
+    Use something else
+
+    * where no change spans an `await`: read everything without one, and no lock is needed;
+    * where there is one writer, or writers exclude each other anyway: `asyncio.Lock`;
+    * where many read what few change: a reader-writer lock, such as aiorwlock;
+    * where the state may stand still until all tasks have ended: `asyncio.TaskGroup`;
+    * between threads or processes: nothing here is safe there.
 
     Args:
         clock: seconds, monotonic; only read, for the statistics.
@@ -337,10 +384,17 @@ class Barrier:
         self._guarded = instant
         self._open: Cut | None = None
         self._queue: OrderedDict[Slot | Cut, asyncio.Future[None]] = OrderedDict()
-        self._cut_watchers: list[asyncio.Future[None]] = []
+        self._cut_queued = Signal()
         self._spanning: dict[str, _Kind] = {}
         self._atomic: dict[str, _Kind] = {}
-        self.statistics = BarrierStatistics()
+        self._waits: dict[str, _Waits] = {}
+        self._cuts: deque[Cut] = deque(maxlen=LAST_CUTS)
+        self._cuts_entered = 0
+        self._drain_sum = 0.0
+        self._exclusive_sum = 0.0
+        self._asynchronous_sum = 0.0
+        self.on_wait: Callable[[str, float], object] = _unheard
+        """Told of each slot that has waited and entered: its kind, and how long. Must not raise."""
         # The last section of the current task, or else of the task that it was spawned from: a
         # child inherits it by context, which is how its re-entry is noticed. To set a variable
         # costs a fifth of the whole slot, so it is not set back: a section knows that it is
@@ -399,6 +453,17 @@ class Barrier:
             section.kind if isinstance(section, Slot) else "cut" for section in self._queue
         )
 
+    def statistics(self) -> BarrierStatistics:
+        """What was measured so far; a value that does not change any more."""
+        return BarrierStatistics(
+            slots=MappingProxyType(
+                {kind: w.taken() for kind, w in self._waits.items() if w.entered or w.queued}
+            ),
+            cuts=tuple(cut.timing for cut in self._cuts),
+            cuts_entered=self._cuts_entered,
+            cuts_total=CutTiming(self._drain_sum, self._exclusive_sum, self._asynchronous_sum),
+        )
+
     async def cut_requested(self) -> None:
         """Return as soon as a cut queues; at once if one does.
 
@@ -406,12 +471,7 @@ class Barrier:
         """
         if any(isinstance(section, Cut) for section in self._queue):
             return
-        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._cut_watchers.append(watcher)
-        try:
-            await watcher
-        finally:
-            self._cut_watchers.remove(watcher)
+        await self._cut_queued.wait()
 
     def require_slot(self, slot: Slot) -> None:
         """Raise unless `slot` is a live slot of this barrier."""
@@ -445,9 +505,7 @@ class Barrier:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue[section] = place
         if isinstance(section, Cut):
-            for watcher in self._cut_watchers:
-                if not watcher.done():
-                    watcher.set_result(None)
+            self._cut_queued.notify()
         section._state = "waiting"
         try:
             await place

@@ -13,7 +13,6 @@ Source: spec variables `index`, `rows`, `claimed`; design, sections 4 and 7.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -92,7 +91,7 @@ class ReplayBuffer:
         self._lineage = lineage
         self._reserved: dict[str, int] = {}
         self._attempts: Counter[str] = Counter()
-        self._committing: set[str] = set()
+        self._committing: dict[str, str] = {}
         self._ready: dict[str, IndexEntry] = {}
         self._by_stamp = _Buckets()
         self._by_weight = _Buckets()
@@ -138,9 +137,9 @@ class ReplayBuffer:
         return self._claimed
 
     @property
-    def committing(self) -> frozenset[str]:
-        """Groups whose rows are being put right now."""
-        return frozenset(self._committing)
+    def committing(self) -> Mapping[str, str]:
+        """Groups whose commit is under way: `committing` until their rows are put, then `put`."""
+        return self._committing
 
     # The life of a group.
 
@@ -211,7 +210,7 @@ class ReplayBuffer:
             f"{self._lineage}/{group_id}/{attempt}/{sibling}" for sibling in range(self._group_size)
         )
         entry = _entry(self._ledger[group_id], keys, end_weight)
-        self._committing.add(group_id)
+        self._committing[group_id] = "committing"
         self._events.record(
             Action.BEGIN_COMMIT, group=group_id, attempt=attempt, end_weight=end_weight
         )
@@ -219,6 +218,7 @@ class ReplayBuffer:
             await self._stops.reach(Action.PUT_ROWS, group=group_id)
             await slot.run(self._plane.put(keys, fields))
             self._events.record(Action.PUT_ROWS, group=group_id, attempt=attempt)
+            self._committing[group_id] = "put"
             await self._stops.reach(Action.COMMIT_GROUP, group=group_id)
             if group_id not in self._reserved or group_id not in self._ledger:
                 raise InvariantError(
@@ -231,7 +231,7 @@ class ReplayBuffer:
                 raise cancelled from error
             raise
         finally:
-            self._committing.discard(group_id)
+            del self._committing[group_id]
         # One synchronous step from here: no instant has two owners.
         self._index(entry)
         self._ledger.discard(slot, group_id)
@@ -256,11 +256,7 @@ class ReplayBuffer:
         except asyncio.CancelledError as again:
             cancelled = again
         clear = asyncio.ensure_future(self._plane.clear(keys))
-        with contextlib.suppress(Exception):  # read from `clear` below
-            try:
-                await slot.run(clear)
-            except asyncio.CancelledError as again:
-                cancelled = again
+        cancelled = await slot.until_done(clear) or cancelled
         second = clear.exception()
         if second is not None:
             raise BaseExceptionGroup(

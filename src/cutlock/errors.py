@@ -29,6 +29,7 @@ __all__ = [
     "InvariantError",
     "InventoryError",
     "MisuseError",
+    "NoPlaceError",
     "NoWorkerError",
     "NotEnabledError",
     "NoticedError",
@@ -194,6 +195,10 @@ class NotEnabledError(ConformanceError):
 
 class DivergenceError(ConformanceError):
     """Specification and code have done the same action and do not agree about what came of it."""
+
+
+class NoPlaceError(ConfigError):
+    """The code has no place for what a counterexample of the model is about; says why."""
 
 
 class NoticedError(DivergenceError):

@@ -294,10 +294,12 @@ def _bond(options: _Options) -> Bond[Any]:
 def _or_fail(work: Callable[[], T]) -> T:
     """Errors of the family are told by their text alone: it holds what is needed."""
     __tracebackhide__ = True
-    from cutlock.errors import CutlockError, DivergenceError
+    from cutlock.errors import CutlockError, DivergenceError, NoPlaceError
 
     try:
         return work()
+    except NoPlaceError as error:
+        pytest.skip(str(error))
     except CutlockError as error:
         broke = error.__cause__ if isinstance(error, DivergenceError) else None
         if broke is not None and not isinstance(broke, CutlockError):

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.bundle.artifacts import DATA_PLANE, MANIFEST, POLICY, SIDECARS, STAMP, TRAINING_INFO
+from cutlock.bundle.layout import DATA_PLANE, MANIFEST, POLICY, SIDECARS, STAMP, TRAINING_INFO
 from cutlock.controller.assembly import build_prompts
 from cutlock.errors import BundleCorruptError
 from cutlock.events import EventLog
 from cutlock.plane.memory import MemoryBootstrap
 from cutlock.run.restore import verify_for_resume
-from cutlock.workers.policy_files import read_state
+from cutlock.workers.torch_trainer import read_state
 from tests.support.corruption import (
     CONTENT,
     EXTRA,

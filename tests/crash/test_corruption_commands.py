@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-import cutlock.commands.run
-from cutlock.bundle.artifacts import DATA_PLANE, LEDGER, LOADER, MANIFEST, POLICY, TRAINING_INFO
+import cutlock.cli.run
+from cutlock.bundle.layout import DATA_PLANE, LEDGER, LOADER, MANIFEST, POLICY, TRAINING_INFO
 from cutlock.run.restore import ResumePlan
 from tests.support.commands import assert_refused, cutlock_
 from tests.support.corruption import FIRST, NEWEST, WAY_OUT, Saved, canaries, flip, look_at
@@ -48,7 +48,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def launch(directory: object, config: object, plan: ResumePlan, *more: object) -> None:
         plans.append(plan.bundle.name)
 
-    monkeypatch.setattr(cutlock.commands.run, "_run", launch)
+    monkeypatch.setattr(cutlock.cli.run, "_run", launch)
     return plans
 
 

@@ -19,7 +19,8 @@ import msgspec
 import pytest
 
 import cutlock.run.restore
-from cutlock.bundle.artifacts import (
+from cutlock.bundle.files import CHUNK, RealFileSystem
+from cutlock.bundle.layout import (
     DATA_PLANE,
     LEDGER,
     LOADER,
@@ -29,7 +30,6 @@ from cutlock.bundle.artifacts import (
     STAMP,
     TRAINING_INFO,
 )
-from cutlock.bundle.files import CHUNK, RealFileSystem
 from cutlock.bundle.manifest import LONGEST, Manifest, encode_manifest
 from cutlock.bundle.verification import VerifiedBundle, verify
 from cutlock.controller.assembly import build_prompts

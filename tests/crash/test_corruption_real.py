@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cutlock.bundle.artifacts import DATA_PLANE, STAMP
 from cutlock.bundle.files import REAL, walk
+from cutlock.bundle.layout import DATA_PLANE, STAMP
 from cutlock.controller.assembly import build_prompts
 from cutlock.errors import BundleCorruptError, PlaneError
 from cutlock.run.restore import verify_for_resume

@@ -60,7 +60,7 @@ def test_every_promise_of_the_page_is_one_of_ten() -> None:
 
 
 def test_the_bundle_of_the_page_is_that_of_the_code() -> None:
-    from cutlock.bundle.artifacts import ARTIFACTS
+    from cutlock.bundle.layout import ARTIFACTS
 
     text = (ROOT / "docs" / "cut.md").read_text()
     listed = set(re.findall(r"^\| `([\w./]+)` \|", text, re.M))

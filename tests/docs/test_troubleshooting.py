@@ -20,7 +20,7 @@ from types import ModuleType
 
 import pytest
 
-from cutlock.bundle.artifacts import LEDGER
+from cutlock.bundle.layout import LEDGER
 from cutlock.controller.assembly import build_prompts
 from cutlock.errors import MisuseError
 from cutlock.plane.loopback import keep_ray_on_loopback
@@ -50,7 +50,7 @@ CANNOT_BE_PROVOKED_HERE = {
     "A storage unit is lost",
     "Another number of states",
     "Out of time",
-    "Prompts fail for good",
+    "Prompts keep failing",
     "Python is too old",
     "The controller's process dies",
     "The disk is full",
@@ -164,7 +164,7 @@ def test_another_controller(run: Path, more: Path) -> None:
 
 def test_what_an_open_save_has_left(run: Path) -> None:
     (run / "tmp_step_4").mkdir()
-    matches("What an open save has left", cutlock_("resume", run).stderr)
+    matches("A killed save is passed over", cutlock_("resume", run).stderr)
 
 
 def test_nothing_saved(config: Path, ram_path: Path) -> None:

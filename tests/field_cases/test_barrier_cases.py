@@ -12,8 +12,9 @@ import pytest
 import cutlock
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier
-from cutlock.run.state import Permits, Signal
+from cutlock.run.state import Permits
 from cutlock.samplers.base import TrainerVersion
+from cutlock.waiting import Signal
 from tests.support.checks import groups_of, trained
 from tests.support.loop import Holder, ask, holding, is_free, settle, turns
 from tests.support.rig import Incarnation, Rig
@@ -101,7 +102,7 @@ class TestAfterThePause:
         run.start()
         await run.published(0)
         await run.quiet()
-        assert run.rollouts.in_flight == 8
+        assert run.engine.in_flight == 8
         first = groups_of(run.log.records, Action.LAUNCH_GROUP)
         if kept_out == "the commits":
             # The six that are finished during the cut are committed after it, all at once.
@@ -124,9 +125,9 @@ class TestAfterThePause:
         await run.published(step)
         await run.logged(Action.SYNC_WEIGHTS, version=4)
         await run.quiet()
-        assert run.rollouts.in_flight == 8
+        assert run.engine.in_flight == 8
         assert groups_of(run.log.records, Action.LAUNCH_GROUP)[:8] == first
-        assert not {*first} & {*run.rollouts._tasks}
+        assert not {*first} & {*run.engine.attempts}
         await run.finish()
         rig.check_end(run)
 
@@ -294,10 +295,11 @@ class TestNotifiedAndCancelled:
 
     def test_fb_76_the_barrier_is_built_on_none_of_the_primitives_that_lost_wake_ups(self) -> None:
         """So it is the same on a Python with the flaw and on one without."""
-        tree = ast.parse((Path(cutlock.__file__).parent / "barrier.py").read_text())
+        source = Path(cutlock.__file__).parent
         used = {
             node.attr
-            for node in ast.walk(tree)
+            for file in ("barrier.py", "waiting.py")
+            for node in ast.walk(ast.parse((source / file).read_text()))
             if isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
             and node.value.id == "asyncio"

@@ -16,8 +16,8 @@ import torch
 
 import cutlock.cli
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import DATA_PLANE, LOADER, MANIFEST, POLICY, STAMP
 from cutlock.bundle.files import RealFileSystem
+from cutlock.bundle.layout import DATA_PLANE, LOADER, MANIFEST, POLICY, STAMP
 from cutlock.bundle.publication import DebrisKind, latest, prune, scan
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter
@@ -354,7 +354,7 @@ class TestParticipantsAndTheDirectory:
         """As a unit of another node does whose directory is its own."""
         from cutlock.plane import transfer_queue
 
-        write = transfer_queue.write_aside
+        write = transfer_queue.write_concurrently
 
         async def partly_elsewhere(actor: Any, unit: str, path: str) -> bool:
             written = await write(actor, unit, path)
@@ -366,7 +366,7 @@ class TestParticipantsAndTheDirectory:
             plane = await store.connect()
             await plane.put(["a", "b"], {"tokens": [torch.arange(3), torch.arange(5)]})
             with monkeypatch.context() as patch:
-                patch.setattr(transfer_queue, "write_aside", partly_elsewhere)
+                patch.setattr(transfer_queue, "write_concurrently", partly_elsewhere)
                 with pytest.raises(PlaneError, match=r"unit .* has written .*su_1_.* is not there"):
                     await take_snapshot(plane, tmp_path / DATA_PLANE)
             assert not (tmp_path / STAMP).exists()

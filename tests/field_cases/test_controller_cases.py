@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from cutlock import cli
 from cutlock.alphabet import Action
 from cutlock.bundle.publication import latest
-from cutlock.commands import run as commands
+from cutlock.cli import run as commands
 from cutlock.errors import (
     DropBudgetError,
     StallError,

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.contents import decode_cut, read_training_info
 from cutlock.bundle.files import REAL
+from cutlock.bundle.layout import DATA_PLANE, POLICY
 from cutlock.bundle.publication import latest, scan
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier
-from cutlock.bundle.artifacts import DATA_PLANE, LOADER, MANIFEST, POLICY, SIDECARS, TRAINING_INFO
+from cutlock.bundle.layout import DATA_PLANE, LOADER, MANIFEST, POLICY, SIDECARS, TRAINING_INFO
 from cutlock.bundle.publication import latest
 from cutlock.controller.assembly import build_prompts
 from cutlock.errors import (
@@ -30,9 +30,8 @@ from cutlock.plane.memory import MemoryBootstrap
 from cutlock.records import LoaderState, canonical_json
 from cutlock.run.restore import verify_for_resume
 from cutlock.workers.base import OPTIMIZER_FILE, TRAINER_FILE, WEIGHTS_FILE, Prompt
-from cutlock.workers.policy_files import read_state, write_state
-from cutlock.workers.task import ReverseTask
-from cutlock.workers.torch_trainer import TorchTrainer
+from cutlock.workers.prompts import ReverseTask
+from cutlock.workers.torch_trainer import TorchTrainer, read_state, write_state
 from tests.support.bundles import reseal
 from tests.support.checks import groups_of, trained, trained_per_step
 from tests.support.local_runs import Camera, Run, killed, tiny_config

@@ -57,7 +57,7 @@ async def test_fb_12_a_restored_run_has_as_many_groups_in_the_air_as_a_new_one(
             train = resumed.holds.hold(Action.TRAIN_STEP)
             resumed.start()
             await resumed.quiet()
-            in_the_air = resumed.rollouts.in_flight + len(resumed.state.buffer.ready())
+            in_the_air = resumed.engine.in_flight + len(resumed.state.buffer.ready())
             assert resumed.state.permits.held <= resumed.state.permits.capacity == 8
             if sampler in GATED:
                 claimed = 4 if train.reached.is_set() else 0
@@ -241,7 +241,7 @@ class TestGroupThatIsGivenUp:
         await run.quiet()
         state = run.state
         assert lost_on_purpose(run.history).count(stale) == 1
-        assert state.permits.held == run.rollouts.in_flight + len(state.buffer.ready()) == 8
+        assert state.permits.held == run.engine.in_flight + len(state.buffer.ready()) == 8
         await run.finish()
         rig.check_end(run, lost=len(lost_on_purpose(run.history)))
 

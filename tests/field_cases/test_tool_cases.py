@@ -17,14 +17,15 @@ from click.testing import CliRunner
 
 import cutlock
 from cutlock.alphabet import Action
-from cutlock.bond.following import DEADLOCK
+from cutlock.bond import replay, walk_of
+from cutlock.bond.replay import DEADLOCK
 from cutlock.cli import main
+from cutlock.conformance.barrier import BARRIER
 from cutlock.conformance.free import pair as free_pair
 from cutlock.conformance.free.moves import MACHINE_MOVES
-from cutlock.conformance.free.pair import Pair, replay_trace
+from cutlock.conformance.free.pair import Pair, constants_of_trace
+from cutlock.conformance.protocol import CUTLOCK, FREE
 from cutlock.conformance.reference.model import Reference
-from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
-from cutlock.conformance.replay.counterexample import promised, replay_example
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConfigError, ConformanceError, DivergenceError, ToolError
@@ -77,16 +78,16 @@ class TestTraceCutShort:
         assert (outcome.verdict, outcome.property) == (Verdict.INVARIANT, f"Below{limit}")
         assert [step.state["x"] for step in outcome.trace] == list(range(1, limit + 1))
 
-    @pytest.mark.parametrize("protected", [True, False])
+    @pytest.mark.parametrize("faulty", [True, False])
     @pytest.mark.parametrize("missing", [1, 2])
     def test_fb_93_a_counterexample_whose_last_state_keeps_the_promise_is_not_replayed(
-        self, ram_path: Path, missing: int, protected: bool
+        self, missing: int, faulty: bool
     ) -> None:
         """Or the code would be said to keep what the trace does not even try to break."""
-        example, bounds = counterexample("cursor_early"), bounds_of("cursor_early")
+        example = counterexample("cursor_early")
         short = shortened(example, missing)
         with pytest.raises(ToolError, match=f"do not break {example.property}"):
-            replay_example(short, bounds, ram_path / "run", protected=protected)
+            replay(CUTLOCK, short, faulty=faulty)
 
     def test_fb_93_the_command_says_so_too(self, tmp_path: Path) -> None:
         example = counterexample("cursor_early")
@@ -97,14 +98,14 @@ class TestTraceCutShort:
         assert result.exit_code == 4
         assert "the last ones are missing" in result.stderr
 
-    @pytest.mark.parametrize("mutant", BARRIER_FAULTS)
+    @pytest.mark.parametrize("mutant", BARRIER.faults)
     def test_fb_93_a_counterexample_of_the_barrier_that_is_cut_short_is_not_replayed(
         self, mutant: str
     ) -> None:
         example = counterexample(mutant)
         short = shortened(example)
         with pytest.raises(ToolError, match=f"do not break {example.property}"):
-            replay_barrier_example(short, config_of(mutant))
+            replay(BARRIER, short)
 
     def test_fb_93_the_last_state_of_every_kept_counterexample_breaks_its_promise(self) -> None:
         """What stands still or goes round is seen in no state; those are replayed with their
@@ -118,8 +119,9 @@ class TestTraceCutShort:
                 continue
             if example.model == "story_cursor_early":
                 continue  # its promise is about two states
-            bounds, promise = bounds_of(example.model), promised(example.property)
-            before, last = (promise(bounds, step.state) for step in example.steps[-2:])
+            constants = CUTLOCK.constants(CUTLOCK.model(example.model))
+            promise = CUTLOCK.promises[example.property]
+            before, last = (promise(step.state, constants) for step in example.steps[-2:])
             assert (before, last) == (True, False), path.name
             looked_at += 1
         assert looked_at >= 25
@@ -271,7 +273,7 @@ class TestOneLoopPerMachine:
                 assert not loop.is_closed()
                 incarnation = stepper.incarnation
                 if incarnation is not None and incarnation.stage == "running":
-                    state = incarnation.controller._state
+                    state = incarnation.engine.state
                     inside |= {pair.steps[-1].action.name} if state.barrier.slots else set()
             # Slots were held from one move to the next, and every one of them was left.
             assert {Action.BEGIN_COMMIT, Action.PUT_ROWS} <= inside
@@ -297,7 +299,7 @@ class TestOneLoopPerMachine:
             to(Action.BEGIN_COMMIT)
             to(Action.BEGIN_COMMIT)
             assert stepper.incarnation is not None
-            barrier = stepper.incarnation.controller._state.barrier
+            barrier = stepper.incarnation.engine.state.barrier
             assert barrier.slots == 2
             to(Action.PUT_ROWS)
             to(Action.REQUEST_CUT)
@@ -473,13 +475,8 @@ class TestReportAndRegressions:
         trace, _ = read(path)
         assert found["replayed"]["step"] == found["replayed"]["length"] == len(trace.steps) - 1 > 0
 
-    def test_fb_103_a_regression_without_a_step_fails_instead_of_passing(
-        self, ram_path: Path
-    ) -> None:
-        trace, bounds = read(TRACES / f"{sorted(KNOWN)[0]}.itf.json")
+    def test_fb_103_a_regression_without_a_step_fails_instead_of_passing(self) -> None:
+        trace, _ = read(TRACES / f"{sorted(KNOWN)[0]}.itf.json")
         empty = Counterexample(trace.model, trace.property, trace.steps[:1])
-        with (
-            Stepper(bounds, ram_path / "run", moves=MACHINE_MOVES) as stepper,
-            pytest.raises(ConformanceError, match="no step"),
-        ):
-            replay_trace(empty, stepper)
+        with pytest.raises(ConformanceError, match="no step"):
+            replay(FREE, walk_of(empty), constants=constants_of_trace(empty))

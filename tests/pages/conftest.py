@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.show.command import show_page
+from cutlock.cli.show import show_page
 from tests.support.chromium import Browser, require_chromium, started
 from tests.support.kept_runs import KEPT
 from tests.support.local_runs import Run

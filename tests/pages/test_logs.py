@@ -12,8 +12,7 @@ import pytest
 
 from cutlock.audit import audit_run
 from cutlock.audit.bundles import read_cut
-from cutlock.conformance.validation.command import Validation
-from cutlock.conformance.validation.logs import Refusal, Validated
+from cutlock.conformance.validation.logs import Refusal, Validated, Validation
 from cutlock.errors import ConfigError
 from cutlock.report.pages.data import Chapter, Step, Story
 from cutlock.run.directory import RunDirectory

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cutlock.show.command import Drawn
+from cutlock.cli.show import Drawn
 from tests.support.commands import assert_refused, cutlock_
 from tests.support.local_runs import Run
 

@@ -37,7 +37,7 @@ from cutlock.bond import (
     step_table,
 )
 from cutlock.bond.expect import expect_accepted, expect_checked, expect_covered
-from cutlock.bond.following import follow
+from cutlock.bond.replay import follow
 from cutlock.errors import ConfigError, ConformanceError, DivergenceError, ToolError
 from cutlock.tlc.graph import Edge, Node
 from cutlock.tlc.itf import Counterexample, Step, to_itf
@@ -227,7 +227,8 @@ def test_a_stepper_is_told_what_it_is_made_for_and_closed_whatever_happens(
     assert [stepper.closed for stepper in made] == [True, True]
     calls = (add(1), add(2))
     constants = {"Most": 2}
-    assert made[0].setting == Setting(model="counter", constants=constants, seed=5, calls=calls)
+    told = Setting(model="counter", constants=constants, seed=5, calls=calls, trace=TOO_MUCH)
+    assert made[0].setting == told
     assert made[1].setting.faulty
 
 

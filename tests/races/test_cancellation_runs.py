@@ -46,7 +46,7 @@ class RunLoop(TurnedLoop):
         self.run = Run.create(root, config, TROUBLE)
         pauses = Pauses()
         self.controller, self.events = self.do(self.run._build(config, None, pauses))
-        self.store = self.controller._state.plane._plane._store  # type: ignore[attr-defined]
+        self.store = self.engine.state.plane._plane._store  # type: ignore[attr-defined]
         pauses.on, self.store.steps = True, pauses
         self.task = self.loop.create_task(self.controller.run(), name="run")
         self.turn()
@@ -79,7 +79,7 @@ class RunLoop(TurnedLoop):
         assert not self.mishaps
         records = list(read_log(self.events.path))
         assert records[-1].action == Action.END_RUN
-        prompts = self.controller._state.prompts
+        prompts = self.engine.state.prompts
         Books(self.controller, self.store, records, prompts).check()
 
 
@@ -192,7 +192,7 @@ def fail(run: RunLoop) -> None:
     async def rollout() -> None:
         raise RuntimeError("a rollout has failed")
 
-    group = run.controller._rollouts._group
+    group = run.engine._group
     assert group is not None
     group.create_task(rollout())
 

@@ -48,12 +48,12 @@ class Work:
         return self.name
 
 
-def of_pump(method: str, *arguments: Any) -> Act:
-    return lambda world: world.create_task(getattr(world.rollouts, method)(*arguments))
+def of_run(method: str, *arguments: Any) -> Act:
+    return lambda world: world.create_task(getattr(world.engine, method)(*arguments))
 
 
-def of_train(method: str, *arguments: Any) -> Act:
-    return lambda world: world.create_task(getattr(world.train, method)(*arguments))
+def of_world(method: str, *arguments: Any) -> Act:
+    return lambda world: world.create_task(getattr(world, method)(*arguments))
 
 
 def launching(record: Any) -> Act:
@@ -69,28 +69,28 @@ def beside(other: Callable[[], Coroutine[Any, Any, None]], act: Act) -> Act:
 
 
 def take_batch(world: World) -> Act:
-    return of_pump("_advance_loader")
+    return of_run("_advance_loader")
 
 
 def take_last_batch(world: World) -> Act:
     world.reserve()
     world.reserve()
-    return of_pump("_advance_loader")
+    return of_run("_advance_loader")
 
 
 def fill_pool(world: World) -> Act:
     world.finish(*world.admit())
-    return of_pump("_advance_loader")
+    return of_run("_advance_loader")
 
 
 def drain_pool(world: World) -> Act:
     world.finish(*world.admit())
-    world.do(world.rollouts._advance_loader())
-    return of_pump("_drain_pool")
+    world.do(world.engine._advance_loader())
+    return of_run("_drain_pool")
 
 
 def admit(world: World) -> Act:
-    return of_pump("_admit", world.reserve())
+    return of_world("admit_and_launch", world.reserve())
 
 
 def admit_behind_the_gate(world: World) -> Act:
@@ -101,10 +101,9 @@ def admit_behind_the_gate(world: World) -> Act:
 
     async def train_a_step() -> None:
         await turns(6)
-        entries = list(world.state.buffer.claimed.values())
-        await world.train._step(entries)
+        await world.train_a_step()
 
-    return beside(train_a_step, of_pump("_admit", admission))
+    return beside(train_a_step, of_world("admit_and_launch", admission))
 
 
 def commit(world: World) -> Act:
@@ -150,7 +149,7 @@ def drop(world: World) -> Act:
 def substitute(world: World) -> Act:
     record, other = world.admit()
     world.finish(other)
-    world.do(world.rollouts._advance_loader())
+    world.do(world.engine._advance_loader())
     world.generator.fail(record.group_id)
     world.generator.finish(record.group_id, *(spare.key for spare in world.state.pool._spares))
     return launching(record)
@@ -161,7 +160,7 @@ def abort_stale(world: World) -> Act:
     for record in records:
         world.launch(record)
     world.turn(10)
-    return of_pump("abort_stale", 1)
+    return of_run("abort_stale", 1)
 
 
 def evict(world: World) -> Act:
@@ -169,19 +168,18 @@ def evict(world: World) -> Act:
     world.state.step = 1
     world.state.next_selection = 1
     world.state.version.raise_to(1)
-    return of_train("_evict")
+    return of_run("_evict")
 
 
 def select(world: World) -> Act:
     world.finish(*world.admit())
-    return of_train("_select")
+    return of_run("_select")
 
 
 def step(world: World) -> Act:
     world.finish(*world.admit())
     world.select()
-    entries = list(world.state.buffer.claimed.values())
-    return of_train("_step", entries)
+    return of_world("train_a_step")
 
 
 def save(world: World) -> Act:
@@ -192,7 +190,7 @@ def save(world: World) -> Act:
     world.new_saver()
     world.state.step = world.state.next_selection = 1
     world.state.version.raise_to(1)
-    world.do(world.rollouts._advance_loader())
+    world.do(world.engine._advance_loader())
     return lambda world: world.create_task(world.saver.save())
 
 
@@ -469,7 +467,8 @@ def test_rows_that_could_be_neither_put_nor_cleared_are_told_whenever_it_is_canc
                 with pytest.raises(BaseExceptionGroup, match="could be neither put nor cleared"):
                     task.result()
             barrier = world.state.barrier
-            assert (barrier.slots, barrier.waiting, world.state.permits.held) == (0, (), 0)
+            assert (barrier.slots, barrier.waiting) == (0, ())
+            assert world.state.permits.held == world.engine.in_flight == 1
     tally("cancellations tried", 12)
 
 
@@ -482,7 +481,8 @@ def test_a_group_that_is_selected_in_the_turn_of_its_commit_gives_its_place_back
         world.generator.finish(last.group_id)
         task = world.launch(last)
         world.turn_until(lambda: last.group_id in world.state.buffer)
-        assert len(at_once(world.train._select()) or []) == 2
+        at_once(world.engine._select())
+        assert len(world.state.buffer.claimed) == 2
         world.turn_until(task.done)
         world.settle()
         assert world.state.permits.held == 0

@@ -26,7 +26,7 @@ from cutlock.run.restore import ResumePlan, verify_for_resume
 from cutlock.run.resume_rules import RULES, Rule
 from cutlock.samplers.config import CONFIGS, SamplerConfig
 from cutlock.stops import NO_STOPS
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 from tests.support.bundles import reseal
 from tests.support.cancelling import TurnedLoop
 from tests.support.custom_samplers import AdmitOnly, Dawdling

@@ -91,7 +91,7 @@ def lost(run: Incarnation) -> Iterator[None]:
     """Every call of the controller's client finds that the store is lost."""
     plane = client(run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plane._lifeline, "_lost", "storage unit 1 is dead; resume")
+        patch.setattr(plane._probe, "_lost", "storage unit 1 is dead; resume")
         yield
 
 

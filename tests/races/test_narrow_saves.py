@@ -235,7 +235,7 @@ async def test_a_store_that_is_lost_while_its_units_write_ends_the_run_with_its_
     rig = memory_rig
     run, stands = await saving(rig, Action.SAVE_UNIT)
     await trains_beside(run)
-    monkeypatch.setattr(run.state.plane._plane._lifeline, "_lost", "unit 1 is dead; resume")  # type: ignore[attr-defined]
+    monkeypatch.setattr(run.state.plane._plane._probe, "_lost", "unit 1 is dead; resume")  # type: ignore[attr-defined]
     stands.release()
     with pytest.raises(PlaneLostError, match="unit 1 is dead; resume"):
         await run.finish()

@@ -17,7 +17,7 @@ from cutlock.alphabet import Action
 from cutlock.barrier import Barrier, Cut, Slot
 from cutlock.buffer import ReplayBuffer
 from cutlock.bundle import contents, verification
-from cutlock.bundle.artifacts import DATA_PLANE, LOADER
+from cutlock.bundle.layout import DATA_PLANE, LOADER
 from cutlock.conformance.faults.sections import Unguarded, without_slots
 from cutlock.errors import (
     BundleCorruptError,
@@ -216,7 +216,7 @@ async def cut_after_a_cancelled_commit(rig: Rig) -> None:
     hold = run.holds.hold(Action.COMMIT_GROUP, group=group)
     run.generator.finish(group)
     await run.at(hold)
-    run.rollouts._tasks[group].cancel()
+    run.engine.attempts[group].task.cancel()
     await run.quiet()
     run.cut.release()
     await rig.check_resume(run, await run.published(1))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import LEDGER, MANIFEST, POLICY, SIDECARS, STAMP, TRAINING_INFO
+from cutlock.bundle.layout import LEDGER, MANIFEST, POLICY, SIDECARS, STAMP, TRAINING_INFO
 from cutlock.controller.assembly import build_prompts
 from cutlock.controller.core import Controller
 from cutlock.errors import (
@@ -366,7 +366,7 @@ async def test_a_resume_takes_the_saved_rows_and_configuration_unless_it_is_told
 async def test_the_state_is_restored_in_one_slot(memory_rig: Rig) -> None:
     bundle = await three_ready(memory_rig)
     resumed = await memory_rig.resume(bundle, started=False)
-    slots = resumed.state.barrier.statistics.slots
+    slots = resumed.state.barrier.statistics().slots
     assert {kind: slots[kind].entered for kind in slots} == {"restore": 1}
 
 

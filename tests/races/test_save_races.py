@@ -257,7 +257,7 @@ async def test_a_commit_that_is_cancelled_while_a_save_waits_leaves_no_rows(
         begun = run.holds.hold(Action.COMMIT_GROUP, group=group)
         run.generator.finish(group)
         await run.at(begun)
-        run.rollouts._tasks[group].cancel()
+        run.engine.attempts[group].task.cancel()
     hold = run.holds.hold(point, group=group)
     await commit_is_cancelled(run, group, hold, times)
 
@@ -279,7 +279,7 @@ async def commit_is_cancelled(run: Incarnation, group: str, hold: Hold, times: i
     run.cut.release()
     await run.quiet()
     assert run.state.barrier.waiting == ("cut",)
-    task = run.rollouts._tasks[group]
+    task = run.engine.attempts[group].task
     for _ in range(times):
         task.cancel()
         await run.quiet()
@@ -303,7 +303,7 @@ async def test_a_put_that_is_cancelled_in_a_store_that_does_not_answer_leaves_no
         run.generator.finish(group)
         await run.quiet()
         run.cut.release()
-        run.rollouts._tasks[group].cancel()
+        run.engine.attempts[group].task.cancel()
         await run.quiet()
         assert run.state.barrier.waiting == ("cut",)
     bundle = await run.published(1)
@@ -320,7 +320,7 @@ async def test_a_group_that_is_committed_while_another_is_aborted_is_left_alone(
     async with two_stale_groups(rig) as run:
         first, second = rig.batch(1)
         hold = run.holds.hold(Action.ABORT_STALE, group=first)
-        run.spawn(run.rollouts.abort_stale(run.state.version.value))
+        run.spawn(run.engine.abort_stale(run.state.version.value))
         await run.at(hold)
         run.generator.finish(second)
         await run.logged(Action.COMMIT_GROUP, group=second)

@@ -10,12 +10,11 @@ import pytest
 
 from cutlock.errors import ConfigError
 from cutlock.events import read_log
-from cutlock.plane.base import Fields, PlaneStamp
-from cutlock.plane.passing import PassingPlane
+from cutlock.plane.base import DelegatingPlane, Fields, PlaneStamp
 from tests.support.local_runs import Run, tiny_config
 
 
-class Undivided(PassingPlane):
+class Undivided(DelegatingPlane):
     """Takes nothing between the two parts of a snapshot."""
 
     _writing = False

@@ -13,13 +13,12 @@ from cutlock.errors import (
     WorkerLostError,
     WorkerTimeoutError,
 )
-from cutlock.workers.advantages import group_relative_advantages
 from cutlock.workers.base import Generator, Trainer
-from cutlock.workers.chain import FIRST_CHAIN, extend_chain
+from cutlock.workers.prompts import ReverseTask
 from cutlock.workers.ray_workers import RayGenerators, RayTrainer, RayWeights
-from cutlock.workers.task import ReverseTask
 from cutlock.workers.torch_generator import TorchGenerator
 from cutlock.workers.torch_trainer import TorchTrainer
+from cutlock.workers.training import FIRST_CHAIN, extend_chain, group_relative_advantages
 from tests.support.processes import frozen, wait_for_end
 
 pytestmark = pytest.mark.real

@@ -19,8 +19,8 @@ from cutlock import (
     setup_single_controller,
 )
 from cutlock.errors import ConfigError
+from cutlock.workers.prompts import ReverseTask
 from cutlock.workers.ray_workers import SlowGenerator, torch_trainer
-from cutlock.workers.task import ReverseTask
 from tests.support.own_loop import PROMPTS as TWELVE
 from tests.support.own_loop import Learner, finish, first, rolling, train
 from tests.support.own_loop import config as own_config
@@ -68,20 +68,15 @@ def test_a_ray_of_the_caller_is_used_and_left_running(
 async def test_a_loop_of_ones_own_keeps_its_rows_in_transfer_queue_and_resumes_from_them(
     real_cluster: RealCluster, tmp_path: Path
 ) -> None:
-    from cutlock.plane.transfer_queue import TransferQueuePlane
-
-    connect = functools.partial(TransferQueuePlane.connect, "rollouts")
     store = await real_cluster.untouched_store()
     learner = Learner()
-    async with open_run(
-        tmp_path, own_config(), TWELVE, learner, store=store, connect=connect
-    ) as run:
-        for record in await first(run, 5):
-            await finish(run, record)
+    async with open_run(tmp_path, own_config(), TWELVE, learner, store=store) as run:
+        for group in await first(run, 5):
+            await finish(run, group)
         assert await train(run, learner)
         assert len(await run.plane.list_keys()) == 4
     store, learner = await real_cluster.untouched_store(), Learner()
-    async with rolling(tmp_path, learner, store=store, connect=connect) as run:
+    async with rolling(tmp_path, learner, store=store) as run:
         assert len(run.buffer.ready()) == 2
         while await train(run, learner):
             pass

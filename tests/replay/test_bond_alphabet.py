@@ -11,7 +11,7 @@ from cutlock.alphabet import ARGUMENTS, Action
 from cutlock.conformance.reference.actions import ACTIONS
 from cutlock.conformance.stepping.moves import MOVES
 
-ACCEPT = Path(__file__).parents[2] / "spec" / "Accept.tla"
+TRACE = Path(__file__).parents[2] / "spec" / "TraceCutlock.tla"
 EVERY = {action.value for action in Action}
 # A client does not see the parts of its put: no log holds them.
 UNSEEN = {"StoreRow"}
@@ -25,12 +25,12 @@ def test_the_table_of_actions_is_the_alphabet(known: object) -> None:
 
 
 def test_logs_may_hold_every_action() -> None:
-    named = set(re.findall(r'e\.name = "(\w+)"', ACCEPT.read_text()))
+    named = set(re.findall(r'e\.name = "(\w+)"', TRACE.read_text()))
     assert named - CHOICES == EVERY - UNSEEN
 
 
 def test_what_an_event_is_asked_for_is_an_argument_of_its_action() -> None:
-    text = re.sub(r"\\\*[^\n]*", "", ACCEPT.read_text())
+    text = re.sub(r"\\\*[^\n]*", "", TRACE.read_text())
     for part in re.split(r'(?=e\.name = ")', text)[1:]:
         name, body = re.match(r'e\.name = "(\w+)"', part), part.split("\n\n")[0]
         assert name is not None

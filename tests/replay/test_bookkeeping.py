@@ -37,7 +37,7 @@ def test_a_selection_that_a_restore_forgets_is_missed(ram_path: Path) -> None:
         script.start().to(Action.SYNC_WEIGHTS).to(Action.SYNC_WEIGHTS)
         incarnation = script.stepper.incarnation
         assert incarnation is not None
-        incarnation.controller._state.next_selection = 0
+        incarnation.engine.state.next_selection = 0
         with pytest.raises(DivergenceError, match="the next selection is of step 0, not of 2"):
             script.to(Action.RESERVE_BATCH)
 

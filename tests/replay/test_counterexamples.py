@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import cutlock
-from cutlock.bond.following import Ending, Replayed
+from cutlock.bond import Ending, Replayed, replay
+from cutlock.conformance import barrier
 from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT, fault_of
-from cutlock.conformance.replay.barrier import BARRIER_FAULTS, replay_barrier_example
-from cutlock.conformance.replay.counterexample import replay_example
-from cutlock.conformance.stepping.bounds import Bounds
+from cutlock.conformance.protocol import CUTLOCK, CutlockStepper
+from cutlock.conformance.stepping.incarnation import Drive, shipped_controller
 from cutlock.tlc.itf import Counterexample, from_itf
 from cutlock.tlc.manifest import Mode, load_manifest
 from cutlock.tlc.mutants import counterexample_file
 from cutlock.tlc.outcome import Verdict
 from cutlock.tlc.unbroken import unbroken
+from tests.support.by_hand import by_hand
 
 ROOT = Path(cutlock.__file__).parents[2]
 MANIFEST = load_manifest(ROOT / "model_check" / "manifest.toml")
@@ -89,7 +92,7 @@ EXPECTED = {
     "digest_binds_too_little": Expected("mixed_bundle_accepted", NOTICED, 26, 26, (NOTICED, 38)),
     "mixed_bundle_restored": Expected("mixed_bundle_accepted", NOTICED, 19, 19, (BROKEN, 19)),
     "touched_plane": Expected("touched_plane_accepted", NOTICED, 27, 27),
-    "stranger_in_plane": Expected("touched_plane_accepted", NOTICED, 20, 20),
+    "foreign_rows_in_plane": Expected("touched_plane_accepted", NOTICED, 20, 20),
     "narrow_cursor_early": Expected("cursor_read_early", REFUSED, 7, None, (NOTICED, 11)),
     "narrow_loader_early": Expected("loader_read_early", REFUSED, 4),
     "narrow_pool_early": Expected("pool_read_early", REFUSED, 7),
@@ -151,16 +154,14 @@ def config_of(mutant: str) -> Path:
 
 
 def replayed(
-    mutant: str, folder: Path, *, protected: bool = False, second_lines: bool = False
+    mutant: str,
+    *,
+    faulty: bool = False,
+    second_lines: bool = False,
+    drive: Drive = shipped_controller,
 ) -> Replayed:
-    return replay_example(
-        example_of(mutant),
-        Bounds.read(config_of(mutant)),
-        folder / "run",
-        fault=fault_of(mutant),
-        protected=protected,
-        second_lines=second_lines,
-    )
+    stepper = partial(CutlockStepper, second_lines=second_lines, drive=drive)
+    return replay(replace(CUTLOCK, stepper=stepper), example_of(mutant), faulty=faulty)
 
 
 def test_every_predicate_that_is_checked_falls_to_a_mutant() -> None:
@@ -195,17 +196,25 @@ def test_the_counterexample_is_of_the_promise_that_the_manifest_names(mutant: st
     assert example_of(mutant).property == (model.property or model.expected.value)
 
 
+SUBJECTS = pytest.mark.parametrize(
+    "drive", [shipped_controller, by_hand], ids=["controller", "own loop"]
+)
+"""What is stepped: the shipped loops over the engine, and a user's."""
+
+
+@SUBJECTS
 @pytest.mark.parametrize("mutant", EXPECTED)
-def test_with_the_fault_the_promise_breaks_in_the_same_step(mutant: str, ram_path: Path) -> None:
-    found = replayed(mutant, ram_path)
+def test_with_the_fault_the_promise_breaks_in_the_same_step(mutant: str, drive: Drive) -> None:
+    found = replayed(mutant, faulty=True, drive=drive)
     assert found.breaks_as_told, found
     assert found.length == len(example_of(mutant).steps) - 1
 
 
+@SUBJECTS
 @pytest.mark.parametrize("mutant", EXPECTED)
-def test_the_real_code_refuses_or_keeps_the_promise(mutant: str, ram_path: Path) -> None:
+def test_the_real_code_refuses_or_keeps_the_promise(mutant: str, drive: Drive) -> None:
     expected = EXPECTED[mutant]
-    found = replayed(mutant, ram_path, protected=True)
+    found = replayed(mutant, drive=drive)
     assert (found.ending, found.step, found.diverged) == (
         expected.real,
         expected.real_step,
@@ -214,8 +223,8 @@ def test_the_real_code_refuses_or_keeps_the_promise(mutant: str, ram_path: Path)
 
 
 @pytest.mark.parametrize("mutant", [m for m, expected in EXPECTED.items() if expected.second])
-def test_a_second_line_notices_the_fault_where_there_is_one(mutant: str, ram_path: Path) -> None:
-    found = replayed(mutant, ram_path, second_lines=True)
+def test_a_second_line_notices_the_fault_where_there_is_one(mutant: str) -> None:
+    found = replayed(mutant, faulty=True, second_lines=True)
     assert (found.ending, found.step) == EXPECTED[mutant].second, found
 
 
@@ -234,21 +243,22 @@ def test_no_second_line_is_taken_away_where_none_is_named(mutant: str) -> None:
         and MUTANTS[mutant].expected in {Verdict.DEADLOCK, Verdict.TEMPORAL}
     ],
 )
-def test_what_is_stuck_with_the_fault_goes_on_without(mutant: str, ram_path: Path) -> None:
-    assert replayed(mutant, ram_path, protected=True).why.endswith("can still be done")
+def test_what_is_stuck_with_the_fault_goes_on_without(mutant: str) -> None:
+    assert replayed(mutant).why.endswith("can still be done")
 
 
 @pytest.mark.parametrize("mutant", BARRIER)
 def test_with_the_fault_the_barrier_breaks_in_the_same_step(mutant: str) -> None:
-    found = replay_barrier_example(example_of(mutant), config_of(mutant), faulty=True)
+    found = replay(barrier.BARRIER, example_of(mutant), faulty=True)
     assert found.breaks_as_told, found
 
 
 @pytest.mark.parametrize("mutant", BARRIER)
 def test_the_real_barrier_goes_another_way_and_keeps_the_promise(mutant: str) -> None:
-    found = replay_barrier_example(example_of(mutant), config_of(mutant))
+    found = replay(barrier.BARRIER, example_of(mutant))
     assert (found.ending, found.step, found.diverged) == BARRIER[mutant], found
 
 
 def test_every_mutant_of_the_barrier_is_replayed() -> None:
-    assert {m for m in MUTANTS if m.startswith("barrier_")} == set(BARRIER) == set(BARRIER_FAULTS)
+    of_the_model = {mutant for mutant in MUTANTS if mutant.startswith("barrier_")}
+    assert of_the_model == set(BARRIER) == set(barrier.BARRIER.faults)

@@ -13,8 +13,9 @@ import pytest
 
 import cutlock.cli
 from cutlock.alphabet import Action
-from cutlock.bond.following import Ending
+from cutlock.bond import Ending, replay
 from cutlock.bond.patches import Patch
+from cutlock.conformance.barrier import BARRIER, Crowd
 from cutlock.conformance.faults import (
     FAULTS,
     WITHOUT_A_FAULT,
@@ -24,10 +25,8 @@ from cutlock.conformance.faults import (
     publication,
 )
 from cutlock.conformance.faults.switch import Switch
+from cutlock.conformance.protocol import CUTLOCK, gives_up
 from cutlock.conformance.reference.invariants import INVARIANTS
-from cutlock.conformance.replay.barrier import BARRIER_FAULTS, Crowd
-from cutlock.conformance.replay.counterexample import promised, replay_example
-from cutlock.conformance.replay.walk import gives_up
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import (
@@ -38,6 +37,7 @@ from cutlock.errors import (
     ToolError,
 )
 from cutlock.tlc.action import ActionCall
+from cutlock.tlc.config import read_config
 from cutlock.tlc.itf import Counterexample, Step, from_itf, to_itf
 from cutlock.tlc.outcome import Verdict
 from cutlock.tlc.values import ModelValue, Value
@@ -102,7 +102,7 @@ PATCHES = [
     patch
     for patches in (
         *(fault.switch().patches for fault in FAULTS.values()),
-        *BARRIER_FAULTS.values(),
+        *BARRIER.faults.values(),
     )
     for patch in patches
 ]
@@ -178,19 +178,10 @@ def test_what_is_not_there_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("fault", "place"), [(fault, place) for fault in FAULTS.values() for place in fault.blind]
 )
-def test_what_is_left_out_of_the_comparison_does_differ(
-    fault: Fault, place: str, ram_path: Path
-) -> None:
-    seeing = {path: why for path, why in fault.blind.items() if path != place}
-    found = [
-        replay_example(
-            example_of(mutant),
-            Bounds.read(config_of(mutant)),
-            ram_path / mutant,
-            fault=dataclasses.replace(fault, blind=seeing),
-        )
-        for mutant in fault.mutants
-    ]
+def test_what_is_left_out_of_the_comparison_does_differ(fault: Fault, place: str) -> None:
+    blind = tuple(path for path in fault.blind if path != place)
+    seeing = dataclasses.replace(CUTLOCK, blind=dict.fromkeys(fault.mutants, blind))
+    found = [replay(seeing, example_of(mutant), faulty=True) for mutant in fault.mutants]
     seen = [line for replayed in found for line in replayed.differences]
     assert seen
     assert all(line.startswith(place) for line in seen), found
@@ -205,23 +196,23 @@ def of_one_state(mutant: str) -> bool:
 def test_a_promise_breaks_in_the_last_state_of_its_counterexample_and_not_before(
     mutant: str,
 ) -> None:
-    example, bounds = example_of(mutant), Bounds.read(config_of(mutant))
+    example, constants = example_of(mutant), read_config(config_of(mutant)).constants
     assert example.property in INVARIANTS
-    kept = [promised(example.property)(bounds, step.state) for step in example.steps]
+    promise = CUTLOCK.promises[example.property]
+    kept = [promise(step.state, constants) for step in example.steps]
     assert kept == [True] * (len(kept) - 1) + [False]
 
 
-def test_a_promise_that_cannot_be_asked_of_a_state_is_refused(ram_path: Path) -> None:
+def test_a_promise_that_cannot_be_asked_of_a_state_is_refused() -> None:
     example = dataclasses.replace(example_of("cursor_early"), property="SlotEnters")
-    with pytest.raises(ConformanceError, match="'SlotEnters' cannot be asked"):
-        replay_example(example, Bounds.read(config_of("cursor_early")), ram_path / "run")
+    with pytest.raises(ConformanceError, match="cutlock has no promise 'SlotEnters'"):
+        replay(CUTLOCK, example)
 
 
-def test_a_behaviour_that_never_ends_and_does_was_cut_short(ram_path: Path) -> None:
-    mutant = "gate_wait_starves_cut"
-    example = dataclasses.replace(example_of(mutant), loop=None)
+def test_a_behaviour_that_never_ends_and_does_was_cut_short() -> None:
+    example = dataclasses.replace(example_of("gate_wait_starves_cut"), loop=None)
     with pytest.raises(ToolError, match="do not break CutIsTaken: the last ones are missing"):
-        replay_example(example, Bounds.read(config_of(mutant)), ram_path / "run")
+        replay(CUTLOCK, example)
 
 
 # What else notices it.
@@ -404,16 +395,46 @@ def test_a_walk_has_no_fault_of_its_own(ram_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ([trace("narrow_keys_twice")], 2, "has no place in a stepped run: a retry has row keys"),
-        ([trace("story_cursor_early")], 2, "it begins in the middle of a run"),
         ([trace("cursor_early"), "--fault", "entropy"], 2, "no fault 'entropy'"),
         ([ROOT / "pyproject.toml"], 4, "pyproject.toml: not a counterexample"),
         ([ROOT / "traces" / "nowhere.itf.json"], 2, "does not exist"),
     ],
-    ids=["narrow", "story", "unknown fault", "no trace", "no file"],
+    ids=["unknown fault", "no trace", "no file"],
 )
 def test_bad_input_is_refused(arguments: list[object], code: int, says: str) -> None:
     assert says in cutlock_(*arguments, code=code).stderr
+
+
+@pytest.mark.parametrize(
+    ("mutant", "says"),
+    [
+        ("narrow_keys_twice", "a retry has row keys of its own"),
+        ("story_cursor_early", "it begins in the middle of a run"),
+    ],
+)
+@pytest.mark.parametrize("fault", [(), ("--fault", "auto")])
+def test_a_trace_that_the_code_has_no_place_for_is_told_apart_and_the_rest_goes_on(
+    mutant: str, says: str, fault: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "replay.json"
+    traces = [trace("cursor_early"), trace(mutant), trace("gate_ignored")]
+    result = cutlock_(*traces, *fault, "--json", path, code=1 if fault else 2)
+    # Lines of words are broken where they are too long.
+    assert f"{mutant} has no place in the code of cutlock: {says}" in " ".join(
+        result.stdout.split()
+    )
+    kept, broken = (0, 2) if fault else (2, 0)
+    assert result.stdout.splitlines()[-1] == (
+        f"{kept} traces as the code promises, {broken} not; 1 that the code has no place for"
+    )
+    read = json.loads(path.read_bytes())
+    counts = (read["ok"], read["replayed"], read["failed"], read["no_place"])
+    assert counts == (False, 2, broken, 1)
+    first, without, last = read["traces"]
+    assert (without["ok"], without["replayed"]) == (False, None)
+    assert says in without["verdict"]
+    assert first["replayed"]["model"] == "cursor_early"
+    assert last["replayed"]["model"] == "gate_ignored"
 
 
 def test_a_counterexample_can_be_read_back() -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 import cutlock
-from cutlock.bond.walk import Walk
-from cutlock.conformance.replay.walk import replay
-from cutlock.conformance.stepping.bounds import Bounds
-from cutlock.conformance.stepping.stepper import Stepper
+from cutlock.bond import cover
+from cutlock.bond.walks import every_step
+from cutlock.conformance.protocol import CUTLOCK
 from cutlock.tlc.graph import Graph, explore
 from cutlock.tlc.run import Job, find_toolchain
 from cutlock.tlc.values import Value, to_tla
@@ -35,6 +34,8 @@ SMALL: dict[str, Value] = {
     "Narrow": False,
 }
 
+BOUNDED = ("Steps", "MayFail", "MayCrash", "Chosen", "Recorded")
+
 MODELS: dict[str, dict[str, Value]] = {
     "crashes and failures anywhere": {"MaxFailures": 1, "MaxCrashes": 1, "CrashAnywhere": True},
     "pairs in two units": {"Member": frozenset({1, 2}), "Units": frozenset({"u1", "u2"})},
@@ -45,11 +46,12 @@ MODELS: dict[str, dict[str, Value]] = {
 def explored(folder: Path, constants: dict[str, Value]) -> Graph:
     config = folder / "model.cfg"
     lines = [f" {name} = {to_tla(value)}" for name, value in constants.items()]
+    lines += [f" {name} <- MC{name}" for name in BOUNDED]
     config.write_text(
         "\n".join(["CONSTANTS", *lines, "SPECIFICATION LabelledSpec", "VIEW View"])
         + "\nACTION_CONSTRAINT Prints\n"
     )
-    job = Job(module=SPEC / "Labelled.tla", config=config, deadlock=False, tiny=True)
+    job = Job(module=SPEC / "LabelledCutlock.tla", config=config, deadlock=False, tiny=True)
     outcome, graph = explore(find_toolchain(), job)
     assert graph is not None, outcome
     return graph
@@ -91,21 +93,13 @@ def by_source(graph: Graph) -> dict[int, list[int]]:
     return out
 
 
-def steps_of(graph: Graph, walk: list[int]) -> Walk:
-    edges = [graph.edges[number] for number in walk]
-    return [(edge.action, graph.nodes[edge.target].state) for edge in edges]
-
-
 @pytest.mark.tlc
 @pytest.mark.parametrize("model", MODELS)
-def test_the_code_walks_where_the_specification_does(
-    model: str, tmp_path: Path, ram_path: Path
-) -> None:
+def test_the_code_walks_where_the_specification_does(model: str, tmp_path: Path) -> None:
     constants = {**SMALL, **MODELS[model]}
     graph = explored(tmp_path, constants)
-    bounds = Bounds.of(constants)
     walks = [*shortest_to_each_action(graph), *at_random(graph, 30, 150)]
-    for number, walk in enumerate(walks):
-        with Stepper(bounds, ram_path / str(number)) as stepper:
-            assert stepper.state() == graph.nodes[graph.initial[0]].state
-            replay(steps_of(graph, walk), stepper)
+    plan = every_step(map(tuple, walks))
+    found = cover(CUTLOCK, "a model", graph, plan=plan, constants=constants, every_action=False)
+    assert found.ok, found.divergence
+    assert found.walks == len(walks)

@@ -114,7 +114,7 @@ def test_a_group_of_which_a_row_is_missing_in_a_unit_is_not_there(ram_path: Path
 def test_memory_is_that_of_the_parts(ram_path: Path, name: str) -> None:
     with Script(ram_path / "run") as script:
         script.start().to(Action.LAUNCH_GROUP)
-        state = living(script).controller._state
+        state = living(script).engine.state
         occurrence = Occurrence(0, 0, script.bounds.group((2, 1)).rpartition("@")[0], "")
         match name:
             case "led":

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cutlock.alphabet import Action
-from cutlock.conformance.paths.command import paths
+from cutlock.cli import models as commands
+from cutlock.cli.paths import paths
 from cutlock.errors import ToolError, ToolMissingError
-from cutlock.tlc import commands
 from cutlock.tlc.graph import Graph, graph_from_json, graph_to_json
 from cutlock.tlc.run import Toolchain
 from tests.replay.paths_graphs import graph_of_run

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import cutlock
-from cutlock.conformance.paths.command import paths
+from cutlock.cli.paths import paths
 from cutlock.tlc.manifest import Mode, Model, TimeClass, load_manifest
 
 MANIFEST = Path(cutlock.__file__).parents[2] / "model_check" / "manifest.toml"

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.bond.coverage import ModelPaths
+from cutlock.bond import ModelPaths, Processes
+from cutlock.bond import cover as cover_on
 from cutlock.bond.walks import Planned, cover, every_step, first_times
-from cutlock.conformance.paths.check import check_paths
-from cutlock.conformance.paths.replay import Replayers
+from cutlock.conformance.protocol import CUTLOCK, one_thread
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.graph import Graph
@@ -42,33 +43,32 @@ def run(ram_path: Path) -> Run:
     return Run(graph_of_run(script), script.bounds)
 
 
-@pytest.fixture
-def one_process() -> Iterator[Replayers]:
-    with Replayers(1) as replayers:
-        yield replayers
+def check_paths(graph: Graph, bounds: Bounds, plan: Sequence[Planned], **more: Any) -> ModelPaths:
+    return cover_on(
+        CUTLOCK, "small", graph, plan=plan, constants=bounds.constants, every_action=False, **more
+    )
 
 
-def checked(graph: Graph, run: Run, replayers: Replayers, save: Path | None = None) -> ModelPaths:
-    plan = first_times(cover(graph))
-    return check_paths("small", graph, run.bounds, plan, replayers, save=save)
+def checked(graph: Graph, run: Run) -> ModelPaths:
+    return check_paths(graph, run.bounds, first_times(cover(graph)))
 
 
-def test_every_edge_is_replayed_and_equal(run: Run, one_process: Replayers) -> None:
-    found = checked(run.graph, run, one_process)
+def test_every_edge_is_replayed_and_equal(run: Run) -> None:
+    found = checked(run.graph, run)
     assert (found.states, found.edges, found.covered) == (run.length + 1, run.length, run.length)
     assert (found.walks, found.steps, found.diverged) == (1, run.length, 0)
     assert found.divergence is None
     assert found.ok
 
 
-def test_every_step_can_be_compared(run: Run, one_process: Replayers) -> None:
+def test_every_step_can_be_compared(run: Run) -> None:
     plan = every_step(cover(run.graph))
-    assert check_paths("small", run.graph, run.bounds, plan, one_process).covered == run.length
+    assert check_paths(run.graph, run.bounds, plan).covered == run.length
 
 
 @pytest.mark.parametrize("narrow", [True, False])
 def test_what_was_saved_is_the_same_however_late_it_is_looked_at(
-    ram_path: Path, one_process: Replayers, narrow: bool
+    ram_path: Path, narrow: bool
 ) -> None:
     """Rows that have gone leave their places in the store to others, which are saved next."""
     with Script(ram_path / "run", narrow=narrow, units=("u1",), window=0) as script:
@@ -81,20 +81,19 @@ def test_what_was_saved_is_the_same_however_late_it_is_looked_at(
     writes = [n for n, call in enumerate(script.done) if call.name == Action.WRITE_POLICY]
     assert len(writes) > 1
     plan = [Planned(walk, frozenset({place})) for place in writes]
-    found = check_paths("small", graph, script.bounds, plan, one_process)
+    found = check_paths(graph, script.bounds, plan)
     assert found.divergence is None
 
 
 def test_several_processes_find_the_same(run: Run) -> None:
     plan = first_times(cover(run.graph)) * 5
     seen: list[tuple[int, int]] = []
-    with Replayers(2) as replayers:
+    with Processes(2, one_thread) as processes:
         found = check_paths(
-            "small",
             run.graph,
             run.bounds,
             plan,
-            replayers,
+            processes=processes,
             watch=lambda covered, walks: seen.append((covered, walks)),
         )
     assert (found.covered, found.walks, found.steps) == (run.length, 5, 5 * run.length)
@@ -108,11 +107,11 @@ def altered(run: Run, at: int) -> Graph:
     return replace(run.graph, edges=tuple(edges))
 
 
-def test_a_divergence_is_found_and_named(run: Run, one_process: Replayers) -> None:
+def test_a_divergence_is_found_and_named(run: Run) -> None:
     at = run.at(Action.RESERVE_BATCH)
     graph = altered(run, at)
     plan = [first_times([tuple(range(at + 1))])[0]]
-    found = check_paths("small", graph, run.bounds, plan, one_process)
+    found = check_paths(graph, run.bounds, plan)
     assert not found.ok
     assert (found.covered, found.walks, found.steps, found.diverged) == (at, 1, at, 1)
     assert found.divergence is not None
@@ -129,46 +128,42 @@ def test_a_divergence_is_found_and_named(run: Run, one_process: Replayers) -> No
     assert found.divergence.trace is None
 
 
-def test_an_action_that_the_code_does_not_do_is_a_divergence(
-    run: Run, one_process: Replayers
-) -> None:
+def test_an_action_that_the_code_does_not_do_is_a_divergence(run: Run) -> None:
     at = run.at(Action.RESERVE_BATCH)
     edges = list(run.graph.edges)
     edges[at] = replace(edges[at], action=ActionCall(Action.CLOSE_CUT))
-    found = checked(replace(run.graph, edges=tuple(edges)), run, one_process)
+    found = checked(replace(run.graph, edges=tuple(edges)), run)
     assert found.divergence is not None
     assert (found.divergence.step, found.divergence.variables) == (at + 1, ())
     assert "CloseCut(): the code does not do it: nobody stands before" in found.divergence.text
 
 
-def test_an_initial_state_that_differs_is_step_0(run: Run, one_process: Replayers) -> None:
+def test_an_initial_state_that_differs_is_step_0(run: Run) -> None:
     nodes = list(run.graph.nodes)
     nodes[0] = nodes[1]
-    found = checked(replace(run.graph, nodes=tuple(nodes)), run, one_process)
+    found = checked(replace(run.graph, nodes=tuple(nodes)), run)
     assert (found.covered, found.steps) == (0, 0)
     assert found.divergence is not None
     assert (found.divergence.step, found.divergence.action) == (0, "Init()")
 
 
-def test_the_shortest_of_several_divergences_is_shown(run: Run, one_process: Replayers) -> None:
+def test_the_shortest_of_several_divergences_is_shown(run: Run) -> None:
     late, early = run.at(Action.OPEN_CUT), run.at(Action.BEGIN_RUN)
     edges = list(run.graph.edges)
     for at in (early, late):
         edges.append(replace(edges[at], target=0))
     graph = replace(run.graph, edges=tuple(edges))
     paths = [(*range(late), run.length + 1), (run.length,)]
-    found = check_paths("small", graph, run.bounds, first_times(paths), one_process)
+    found = check_paths(graph, run.bounds, first_times(paths))
     assert found.diverged == 2
     assert found.divergence is not None
     assert found.divergence.step == early + 1
 
 
-def test_a_divergence_is_saved_as_the_walk_up_to_it(
-    run: Run, one_process: Replayers, tmp_path: Path
-) -> None:
+def test_a_divergence_is_saved_as_the_walk_up_to_it(run: Run, tmp_path: Path) -> None:
     at = run.at(Action.SELECT_GROUPS)
     plan = first_times([tuple(range(at + 1))])
-    found = check_paths("small", altered(run, at), run.bounds, plan, one_process, save=tmp_path)
+    found = check_paths(altered(run, at), run.bounds, plan, save=tmp_path)
     path = tmp_path / f"small_SelectGroups_{at + 1}.itf.json"
     assert found.divergence is not None
     assert found.divergence.trace == str(path)

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.bond.walks import cover, every_step
-from cutlock.conformance.paths.check import check_paths
-from cutlock.conformance.paths.replay import Replayers
+from cutlock.bond import cover
+from cutlock.conformance.protocol import CUTLOCK, CutlockStepper
 from tests.replay.paths_graphs import graph_of_run
 from tests.replay.script import Script
 
@@ -22,7 +23,7 @@ def test_a_real_transfer_queue_takes_the_states_of_the_store_in_memory(
     real_cluster: RealCluster, ram_path: Path
 ) -> None:
     """A save, a failed commit, a crash with finished groups, and a restart, in two units."""
-    from cutlock.conformance.paths.transfer_queue import TransferQueueHost
+    from cutlock.conformance.transfer_queue import TransferQueueHost
     from tests.support.real_plane import UNITS
 
     with Script(
@@ -39,8 +40,8 @@ def test_a_real_transfer_queue_takes_the_states_of_the_store_in_memory(
         assert units == UNITS
         return await real_cluster.untouched_store()
 
-    with Replayers(1) as replayers, TransferQueueHost(UNITS, start) as host:
-        plan = every_step(cover(graph))
-        found = check_paths("real", graph, script.bounds, plan, replayers, host=host)
+    with TransferQueueHost(UNITS, start) as host:
+        bond = replace(CUTLOCK, stepper=partial(CutlockStepper, host=host))
+        found = cover(bond, "real", graph, constants=script.bounds.constants, every_action=False)
     assert found.divergence is None
     assert found.covered == len(graph.edges)

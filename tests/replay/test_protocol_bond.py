@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cutlock.bond import Ending, explored, read_trace, replay
+from cutlock.bond import explored, read_trace, replay
 from cutlock.bond.expect import expect_covered
+from cutlock.conformance.barrier import BARRIER
 from cutlock.conformance.faults import FAULTS, WITHOUT_A_FAULT
-from cutlock.conformance.protocol import CUTLOCK
-from cutlock.conformance.replay.barrier import BARRIER
-from cutlock.errors import ConformanceError
+from cutlock.conformance.protocol import CUTLOCK, FREE
+from cutlock.errors import NoPlaceError
 from cutlock.shipped import shipped
 from cutlock.tlc.itf import Counterexample
 from cutlock.tlc.run import Toolchain
-from tests.replay.test_counterexamples import BARRIER as REAL_BARRIER
-from tests.replay.test_counterexamples import EXPECTED
-
-# What is told as the check of a start that refuses is, without the commands' own words for it,
-# a start that comes no further.
-REFUSED_LATER = {
-    "places_not_checked",
-    "digest_binds_too_little",
-    "touched_plane",
-    "stranger_in_plane",
-}
-NOT_TOLD = {"mixed_bundle_restored"}
-"""Those whose start refuses in the last step of the counterexample."""
 
 
 def example_of(mutant: str) -> Counterexample:
@@ -41,30 +30,22 @@ def test_every_fault_is_one_of_the_bond() -> None:
     assert {*CUTLOCK.faults, *WITHOUT_A_FAULT} >= set(BARRIER.faults)
 
 
-@pytest.mark.parametrize("mutant", EXPECTED)
-def test_the_run_breaks_and_holds_as_by_the_command(mutant: str) -> None:
-    example, expected = example_of(mutant), EXPECTED[mutant]
-    assert replay(CUTLOCK, example, faulty=True).breaks_as_told
-    found = replay(CUTLOCK, example)
-    assert found.diverged == expected.apart
-    if mutant in REFUSED_LATER:
-        assert (found.ending, found.step) == (Ending.REFUSED, expected.real_step + 1)
-    elif mutant in NOT_TOLD:
-        assert (found.ending, found.step) == (Ending.KEPT, expected.real_step)
-    else:
-        assert (found.ending, found.step) == (expected.real, expected.real_step)
-
-
-@pytest.mark.parametrize("mutant", REAL_BARRIER)
-def test_the_barrier_breaks_and_holds_as_by_the_command(mutant: str) -> None:
-    assert replay(BARRIER, example_of(mutant), faulty=True).breaks_as_told
-    found = replay(BARRIER, example_of(mutant))
-    assert (found.ending, found.step, found.diverged) == REAL_BARRIER[mutant]
+@pytest.mark.parametrize("mutant", WITHOUT_A_FAULT)
+def test_what_has_no_place_in_the_code_is_told_apart(mutant: str) -> None:
+    example = replace(example_of("cursor_early"), model=mutant)
+    with pytest.raises(NoPlaceError, match=re.escape(WITHOUT_A_FAULT[mutant])):
+        replay(CUTLOCK, example)
 
 
 def test_a_trace_of_the_barrier_is_none_of_the_run() -> None:
-    with pytest.raises(ConformanceError, match="the alphabet knows no action 'EnterFast'"):
+    with pytest.raises(NoPlaceError, match="it is of the barrier alone, and is replayed on the"):
         replay(CUTLOCK, example_of("barrier_leaks_a_count"))
+
+
+def test_the_bond_goes_to_other_processes() -> None:
+    for bond in (CUTLOCK, FREE):
+        again = pickle.loads(pickle.dumps(bond))
+        assert (again.name, again.alphabet, again.faults) == (bond.name, bond.alphabet, bond.faults)
 
 
 GRAPH = """\

@@ -6,7 +6,7 @@ import pytest
 
 from cutlock.alphabet import Action
 from cutlock.audit import audit_run
-from cutlock.errors import ConformanceError, DivergenceError, NotEnabledError
+from cutlock.errors import ConformanceError, DivergenceError, NotEnabledError, NoWorkerError
 from cutlock.tlc.action import ActionCall
 from tests.replay.script import SAVE, Script, beside_a_save, everything, of
 
@@ -225,9 +225,9 @@ def test_a_run_that_breaks_is_a_divergence(ram_path: Path) -> None:
         script.start().to(Action.LAUNCH_GROUP)
         assert script.stepper.incarnation is not None
         script.stepper.incarnation.generator._future(script.bounds.group((1, 1))).set_exception(
-            ZeroDivisionError("by nought")
+            NoWorkerError("no generator lives")
         )
-        with pytest.raises(DivergenceError, match="the run broke: by nought"):
+        with pytest.raises(DivergenceError, match="the run broke: no generator lives"):
             script.stepper.do(of(Action.LAUNCH_GROUP, (2, 1)))
 
 

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cutlock.cli import main
-from cutlock.conformance.validation import command as commands
-from cutlock.conformance.validation.command import Validation
+from cutlock.cli import validate as commands
+from cutlock.conformance.validation.logs import Validation
 from cutlock.errors import BudgetError, ToolError, ToolMissingError
 from cutlock.tlc.run import Toolchain
 from tests.support.kept_runs import TRACES
@@ -131,7 +131,8 @@ def test_a_log_that_is_none_exits_1_and_names_the_line(tmp_path: Path) -> None:
 
 @pytest.mark.tlc
 def test_a_specification_that_is_broken_exits_4(tmp_path: Path) -> None:
-    (tmp_path / "Accept.tla").write_text("---- MODULE Accept ----\nEXTENDS Nowhere\n====\n")
+    broken = "---- MODULE TraceCutlock ----\nEXTENDS Nowhere\n====\n"
+    (tmp_path / "TraceCutlock.tla").write_text(broken)
     assert "error: logs: " in validate(GOOD, code=4, spec=tmp_path).stderr
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.bond.walk import StatesDifferError, Walk
-from cutlock.conformance.replay.walk import gives_up, replay
-from cutlock.conformance.stepping.stepper import Stepper
+from cutlock.bond.bond import Setting
+from cutlock.bond.subject import State
+from cutlock.bond.walk import StatesDifferError, Walk, take
+from cutlock.conformance.protocol import CUTLOCK, gives_up
+from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.errors import DivergenceError
 from tests.replay.script import Script, bounds, everything, of
 
@@ -16,19 +18,23 @@ def walk_of(script: Script) -> Walk:
     return list(zip(script.done, script.states[1:], strict=True))
 
 
+def taken(steps: Walk, bounds: Bounds) -> State:
+    """Do a walk on a run, and look at the run."""
+    calls = tuple(call for call, _ in steps)
+    with CUTLOCK.begin(Setting(model="a walk", constants=bounds.constants, calls=calls)) as run:
+        take(steps, run, explain=run.explain)
+        return run.state()
+
+
 def test_a_walk_that_was_done_is_done_again(ram_path: Path) -> None:
-    for number, script in enumerate(everything(ram_path)):
-        with Stepper(script.bounds, ram_path / f"again {number}") as stepper:
-            replay(walk_of(script), stepper)
+    for script in everything(ram_path):
+        taken(walk_of(script), script.bounds)
 
 
 def test_actions_alone_can_be_replayed(ram_path: Path) -> None:
     with Script(ram_path / "first") as script:
         script.finish()
-    calls: Walk = [(call, None) for call in script.done]
-    with Stepper(script.bounds, ram_path / "again") as stepper:
-        replay(calls, stepper)
-        assert stepper.state() == script.state
+    assert taken([(call, None) for call in script.done], script.bounds) == script.state
 
 
 def test_a_state_that_differs_names_step_action_variables_and_cause(ram_path: Path) -> None:
@@ -37,11 +43,8 @@ def test_a_state_that_differs_names_step_action_variables_and_cause(ram_path: Pa
     steps = walk_of(script)
     call, state = steps[-1]
     wrong = [*steps[:-1], (call, {**state, "pos": 9})]
-    with (
-        Stepper(script.bounds, ram_path / "again") as stepper,
-        pytest.raises(StatesDifferError) as caught,
-    ):
-        replay(wrong, stepper)
+    with pytest.raises(StatesDifferError) as caught:
+        taken(wrong, script.bounds)
     error = caught.value
     assert (error.number, error.call, error.variables) == (len(steps), call, frozenset({"pos"}))
     assert str(error).splitlines() == [
@@ -51,12 +54,9 @@ def test_a_state_that_differs_names_step_action_variables_and_cause(ram_path: Pa
     ]
 
 
-def test_an_action_that_the_code_does_not_do_is_a_divergence(ram_path: Path) -> None:
-    with (
-        Stepper(bounds(), ram_path / "run") as stepper,
-        pytest.raises(DivergenceError, match=r"step 1, StartPumps\(\): the code does not do it"),
-    ):
-        replay([(of(Action.START_PUMPS), {})], stepper)
+def test_an_action_that_the_code_does_not_do_is_a_divergence() -> None:
+    with pytest.raises(DivergenceError, match=r"step 1, StartPumps\(\): the code does not do it"):
+        taken([(of(Action.START_PUMPS), {})], bounds())
 
 
 def test_a_lost_group_is_given_up_if_that_comes_before_a_crash() -> None:

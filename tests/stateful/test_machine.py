@@ -29,7 +29,7 @@ def test_random_schedules_do_every_action_and_code_and_specification_agree() -> 
 
 @pytest.mark.real
 def test_some_random_schedules_on_a_real_transfer_queue(real_cluster: RealCluster) -> None:
-    from cutlock.conformance.paths.transfer_queue import TransferQueueHost
+    from cutlock.conformance.transfer_queue import TransferQueueHost
     from tests.support import real_plane
 
     async def start(units: int) -> TransferQueueBootstrap:

@@ -12,9 +12,6 @@ import pytest
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier, Slot
 from cutlock.buffer import ReplayBuffer
-from cutlock.conformance.free.moves import MACHINE_MOVES
-from cutlock.conformance.free.pair import replay_trace
-from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import CutlockError, DivergenceError
 from cutlock.ledger import Ledger
 from cutlock.loader import PromptLoader
@@ -24,7 +21,7 @@ from cutlock.samplers.base import GatedSampler
 from cutlock.spare_pool import Shortfall, SparePool
 from tests.stateful import pair_machine
 from tests.stateful.pair_machine import UNSHRUNK, run
-from tests.stateful.regressions import read
+from tests.stateful.regressions import read, take_again
 
 Spoil = Callable[[pytest.MonkeyPatch], None]
 
@@ -112,7 +109,7 @@ def a_failed_save_counts_as_done(patch: pytest.MonkeyPatch) -> None:
         try:
             await write(self, step, *rest)
         except CutlockError:
-            self._saved_step = step
+            self.saved_step = step
             raise
 
     patch.setattr(Saver, "_write", hasty)
@@ -157,6 +154,5 @@ def test_a_failure_is_kept_as_a_trace_only_if_that_is_asked_for(
     assert len(saved) == asked
     for path in saved:
         trace, bounds = read(path)
-        stepper = Stepper(bounds, tmp_path / "run", moves=MACHINE_MOVES)
-        with stepper, pytest.raises(DivergenceError, match=f"step {len(trace.steps) - 1}, "):
-            replay_trace(trace, stepper)
+        with pytest.raises(DivergenceError, match=f"step {len(trace.steps) - 1}, "):
+            take_again(trace, bounds)

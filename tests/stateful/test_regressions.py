@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cutlock.conformance.free.moves import MACHINE_MOVES
-from cutlock.conformance.free.pair import Pair, replay_trace
+from cutlock.conformance.free.pair import Pair
 from cutlock.conformance.reference.model import Reference
 from cutlock.conformance.stepping.stepper import Stepper
-from tests.stateful.regressions import kept, read
+from tests.stateful.regressions import kept, read, take_again
 
 
 def test_some_traces_are_kept() -> None:
@@ -18,10 +18,8 @@ def test_some_traces_are_kept() -> None:
 
 
 @pytest.mark.parametrize("path", kept(), ids=lambda path: path.name.partition(".")[0])
-def test_the_code_goes_where_a_kept_trace_does(path: Path, ram_path: Path) -> None:
-    trace, bounds = read(path)
-    with Stepper(bounds, ram_path / "run", moves=MACHINE_MOVES) as stepper:
-        replay_trace(trace, stepper)
+def test_the_code_goes_where_a_kept_trace_does(path: Path) -> None:
+    take_again(*read(path))
 
 
 @pytest.mark.parametrize("path", kept(), ids=lambda path: path.name.partition(".")[0])

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from cutlock.bundle.artifacts import DATA_PLANE, MANIFEST, POLICY, TRAINING_INFO, is_part
 from cutlock.bundle.contents import (
     TrainingInfo,
     encode_sidecars,
@@ -15,6 +14,7 @@ from cutlock.bundle.contents import (
     plane_stamp,
 )
 from cutlock.bundle.files import REAL, FileSystem, digest_file, walk
+from cutlock.bundle.layout import DATA_PLANE, MANIFEST, POLICY, TRAINING_INFO, is_part
 from cutlock.bundle.manifest import FileRecord, decode_manifest, encode_manifest
 from cutlock.bundle.writing import BundleWriter
 from cutlock.plane.base import PlaneInfo, write_stamp

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from cutlock.alphabet import Action
 from cutlock.bundle.consistency import require_consistent
 from cutlock.controller.assembly import Parts, assemble, build_prompts
-from cutlock.controller.core import Controller, RunReport
+from cutlock.controller.core import Controller, seeded
 from cutlock.events import MemoryLog, Record
 from cutlock.plane.base import DataPlane
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore
@@ -25,7 +25,9 @@ from cutlock.run.capture import Capture
 from cutlock.run.config import RunConfig
 from cutlock.run.cut import read_in_window, require_inventory, take_cut
 from cutlock.run.restore import load_plane
+from cutlock.run.rollouts import PromptGroup
 from cutlock.run.save import RunIdentity, Saver
+from cutlock.run.status import RunReport
 from cutlock.workers.base import PromptSet
 from tests.support.checks import assert_all_accounted, lost_on_purpose, served, trained
 from tests.support.local_runs import LightTrainer, OneThread
@@ -120,8 +122,8 @@ class Books:
         records: Sequence[Record],
         prompts: PromptSet,
     ) -> None:
-        self._state = controller._state
-        self._rollouts = controller._rollouts
+        self._engine = controller.engine
+        self._state = controller.engine.state
         self._store = store
         self._records = records
         self._prompts = prompts
@@ -151,7 +153,7 @@ class Books:
         state, store = self._state, self._store
         barrier, buffer = state.barrier, state.buffer
         assert (barrier.slots, barrier.cut_open, barrier.waiting) == (0, False, ())
-        assert not barrier._cut_watchers
+        assert not barrier._cut_queued.waiters
         wrong = {group: places for group, places in self.owners().items() if len(places) != 1}
         assert not wrong, f"not exactly one owner: {wrong}"
         owning = (*buffer.ready(), *buffer.claimed.values())
@@ -160,8 +162,8 @@ class Books:
         held = {index for unit in store.units for index in unit}
         assert held == set(store.indexes.values()) == set(store.produced)
         assert not buffer.committing
-        assert set(buffer._reserved) == set(self._rollouts._tasks)
-        assert state.permits.held == len(buffer.ready()) + self._rollouts.in_flight
+        assert set(buffer._reserved) == set(self._engine.attempts)
+        assert state.permits.held == len(buffer.ready()) + self._engine.in_flight
         assert state.permits._freed._value == state.permits.capacity - state.permits.held
         assert not state.loader.raise_due
         admitted = [r for r in self._records if r.action == Action.COMMIT_ADMISSION]
@@ -199,11 +201,9 @@ class World(TurnedLoop):
         self.store.steps = self.pauses
         self.trainer = LightTrainer(MemoryPlane(self.store))
         self.controller = self.do(assemble(ready, self.parts()))
-        self.state = self.controller._state
-        self.rollouts = self.controller._rollouts
-        self.train = self.controller._train
-        self.saver = self.controller._saver
-        self.rollouts._group = self  # type: ignore[assignment]
+        self.engine = self.controller.engine
+        self.state = self.engine.state
+        self.saver = self.engine.saver
         self.books = Books(self.controller, self.store, self.log.records, self.prompts)
 
     def parts(self) -> Parts:
@@ -227,8 +227,8 @@ class World(TurnedLoop):
     def new_saver(self) -> None:
         """A saver that goes on after the last one; each is used once."""
         identity = RunIdentity("the run", 1)
-        self.saver = Saver(self.state, self.trainer, identity, self.root, self.saver._saved_step)
-        self.controller._saver = self.train._saver = self.saver
+        self.saver = Saver(self.state, self.trainer, identity, self.root, self.saver.saved_step)
+        self.engine._saver = self.saver
 
     async def save_final(self) -> None:
         """Save the last step, with a saver of its own."""
@@ -239,7 +239,7 @@ class World(TurnedLoop):
     # Bringing a state about.
 
     def create_task(self, work: Coroutine[Any, Any, T], *, name: str = "") -> asyncio.Task[T]:
-        """A task whose suspensions are counted; in place of the rollout pump's task group."""
+        """A task whose suspensions are counted; in place of a task of the rollout loop."""
         if self.limited:
             return self.loop.create_task(self._within_a_limit(work), name=name)
         return self.loop.create_task(self.suspensions.counted(work), name=name)  # type: ignore[arg-type]
@@ -267,7 +267,7 @@ class World(TurnedLoop):
 
     def reserve(self) -> int:
         """Take the next batch from the loader."""
-        admission = self.do(self.rollouts._advance_loader())
+        admission = self.do(self.engine._advance_loader())
         assert admission is not None
         return admission
 
@@ -282,15 +282,31 @@ class World(TurnedLoop):
                     given = await sampler.admit(state.version)
                 else:
                     given = sampler.commit_admission(slot, state.version.value)
-                return self.rollouts._commit_admission(slot, admission_id, given)
+                return self.engine._commit_admission(slot, admission_id, given)
 
         return self.do(commit(self.reserve()))
 
     def launch(self, record: LedgerRecord) -> asyncio.Task[None]:
         """Start the rollout of an admitted group, which gets a place."""
         self.do(self.state.permits.acquire())
-        self.rollouts._launch(record)
-        return self.rollouts._tasks[record.group_id]
+        return self.roll_out(self.engine._place(record))
+
+    def roll_out(self, group: PromptGroup) -> asyncio.Task[None]:
+        """Start the rollout of a group that has a place."""
+        work = self.engine.roll_out(group, seeded(self.generator, self.config))
+        return self.create_task(work, name=f"rollout {group.group_id}")
+
+    async def admit_and_launch(self, admission_id: int) -> None:
+        """Admit a batch that is taken, and start its rollouts."""
+        async for group in self.engine._admit(admission_id):
+            self.roll_out(group)
+
+    async def train_a_step(self) -> None:
+        """Train the groups that are claimed, and close their step."""
+        entries = await self.engine.next_step()
+        assert entries
+        groups = {entry.group_id: entry.row_keys for entry in entries}
+        await self.engine.finish_step(await self.trainer.train(self.state.step, groups))
 
     def finish(self, *records: LedgerRecord) -> None:
         """Generate and commit admitted groups."""
@@ -300,9 +316,9 @@ class World(TurnedLoop):
 
     def select(self) -> list[str]:
         """Claim the groups of the next step."""
-        entries = self.do(self.train._select())
-        assert entries
-        return [entry.group_id for entry in entries]
+        self.do(self.engine._select())
+        assert self.state.buffer.claimed
+        return list(self.state.buffer.claimed)
 
     # What is left.
 
@@ -311,9 +327,13 @@ class World(TurnedLoop):
         self.books.check()
         assert not self.mishaps
 
+    @property
+    def _rollouts(self) -> list[asyncio.Task[Any]]:
+        return [attempt.task for attempt in self.engine.attempts.values()]
+
     def left_behind(self) -> set[asyncio.Task[Any]]:
         """Tasks that go on with their work, but for companions and rollouts."""
-        known = {*self._companions, *self.rollouts._tasks.values()}
+        known = {*self._companions, *self._rollouts}
         return {task for task in self.tasks - known if not task.cancelling()}
 
     def settle(self) -> None:
@@ -330,7 +350,7 @@ class World(TurnedLoop):
 
         What the run has in flight is launched again, as after a restart.
         """
-        for task in list(self.rollouts._tasks.values()):
+        for task in self._rollouts:
             task.cancel()
         self.turn(5)
         self.check_books()
@@ -344,7 +364,7 @@ class World(TurnedLoop):
         lost = len(lost_on_purpose(history))
         assert_all_accounted(history, self.config, self.prompts, lost=lost)
         self.check_books()
-        assert (self.state.permits.held, self.rollouts.in_flight) == (0, 0)
+        assert (self.state.permits.held, self.engine.in_flight) == (0, 0)
         assert not self.tasks
 
     def look_at_once(self) -> Snapshot:
@@ -375,7 +395,7 @@ class World(TurnedLoop):
         assert rows <= set(self.store.indexes)
 
     async def _look(self, step: int, *_: object) -> None:
-        self.saver._saved_step = step
+        self.saver.saved_step = step
         capture = Capture()
         async with self.state.barrier.checkpoint() as cut:
             await read_in_window(self.state, cut, capture)

@@ -20,11 +20,11 @@ import pytest
 
 import cutlock.bundle.contents
 import cutlock.plane.memory
-import cutlock.workers.policy_files
+import cutlock.workers.torch_trainer
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import MANIFEST
 from cutlock.bundle.contents import decode_cut
 from cutlock.bundle.files import REAL, walk
+from cutlock.bundle.layout import MANIFEST
 from cutlock.bundle.verification import verify
 from cutlock.events import EventLog
 from cutlock.plane.memory import MemoryStore
@@ -237,7 +237,7 @@ def canaries(bundle: Path) -> Iterator[None]:
             ("torch", "load"),
         ):
             patch.setattr(f"{module}.{name}", exploding(f"{module}.{name}"))
-        patch.setattr(cutlock.workers.policy_files, "load_file", exploding("the weights"))
+        patch.setattr(cutlock.workers.torch_trainer, "load_file", exploding("the weights"))
         patch.setattr(cutlock.plane.memory, "load_tensors", exploding("the rows"))
         for kind in (MemoryStore, TorchTrainer, EventLog):
             patch.setattr(kind, "__init__", exploding(f"{kind.__name__} was made"))

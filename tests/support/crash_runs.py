@@ -25,7 +25,7 @@ from cutlock.bundle.verification import read_manifest
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import BundleNotFoundError
 from cutlock.plane.memory import PlaneStep
-from cutlock.run import assembly
+from cutlock.run import start as starting
 from cutlock.run.config import RunConfig
 from cutlock.run.directory import RunDirectory
 from cutlock.run.metrics import read_metrics
@@ -203,10 +203,10 @@ def _stages(saves: Iterator[str]) -> Iterator[None]:
         for place, name, replacement in (
             (Saver, "_save", save),
             (BundleWriter, "abandon", staged("abandon", BundleWriter.abandon)),
-            (assembly, "connect_plane", staged("connect", assembly.connect_plane)),
-            (assembly, "restore_state", staged("restore state", assembly.restore_state)),
-            (assembly, "reclaim", staged("reclaim", assembly.reclaim)),
-            (assembly, "set_aside", staged("set aside", assembly.set_aside)),
+            (starting, "connect_plane", staged("connect", starting.connect_plane)),
+            (starting, "restore_state", staged("restore state", starting.restore_state)),
+            (starting, "reclaim", staged("reclaim", starting.reclaim)),
+            (starting, "set_aside", staged("set aside", starting.set_aside)),
             (local_runs, "load_plane", staged("load rows", local_runs.load_plane)),
             (local_runs, "EventLog", staged("open log", local_runs.EventLog)),
         ):

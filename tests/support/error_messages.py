@@ -1,6 +1,6 @@
-"""Every message of an error of cutlock, read from the code: for the page and its test.
+"""Every error message of cutlock, read from the code, for the page and its test.
 
-`python -m tests.support.error_messages` writes docs/errors.md anew.
+`python -m tests.support.error_messages` writes docs/errors.md again.
 """
 
 from __future__ import annotations
@@ -32,31 +32,29 @@ INSIDE = ("conformance/faults", "conformance/free", "conformance/stepping", "con
 them as such."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Starting a run, or going on with one": (
+    "Starting or resuming a run": (
         "run/config",
-        "controller/kill_plan",
         "run/resume_rules",
         "run/endpoint",
         "loader",
         "run/restore",
         "run/directory",
-        "commands/run",
-        "demo",
-        "samplers/__init__",
+        "cli/run",
+        "cli/demo",
         "samplers/config",
         "samplers/custom",
-        "workers/task",
+        "workers/prompts",
         "plane/loopback",
     ),
-    "While a run goes on": ("controller", "run", "watchdog", "workers"),
-    "Saving, and bundles on disk": ("bundle", "commands/inspect"),
-    "The store of the rows": ("plane",),
-    "Auditing": ("audit", "events"),
-    "Checking the model": ("tlc", "report"),
-    "Paths, replay and validation": ("conformance",),
-    "A protocol of your own": ("bond", "pytest_plugin"),
-    "Other commands": ("bench", "commands", "example", "show"),
-    "Calling the parts from code of your own": (
+    "During a run": ("controller", "run", "watchdog", "workers"),
+    "Saves and bundles": ("bundle", "cli/inspect"),
+    "The row store": ("plane",),
+    "Auditing a run": ("audit", "events"),
+    "Checking the model": ("tlc", "cli/models"),
+    "Paths, replay and validation": ("conformance", "cli/paths", "cli/replay"),
+    "Checking another protocol": ("bond", "pytest_plugin"),
+    "Other commands": ("cli", "show", "report"),
+    "Calling the classes directly": (
         "barrier",
         "buffer",
         "ledger",
@@ -64,7 +62,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "samplers",
     ),
 }
-"""What somebody was doing, and where its errors are raised; the first that fits counts."""
+"""What the user was doing, and where its errors are raised; the first match counts."""
 
 
 class Message(NamedTuple):
@@ -152,18 +150,18 @@ def group_of(module: str) -> str:
 HEAD = """\
 # Errors
 
-Every message of an error that cutlock raises on purpose, by what you were doing. A command prints
-it as one line, `error: ...`, on stderr, and ends with the code that
-[the table](command-line.md#exit-codes) says. From Python it is an exception of the family
+Every error message that cutlock raises on purpose, grouped by what you were doing. A command prints
+it as one line, `error: ...`, on stderr, and exits with a code from
+[this table](command-line.md#exit-codes). In Python it is an exception of the family
 `cutlock.errors.CutlockError`.
 
-Each message says what was found and, after it, the way out. `{...}` is filled in. A
-`MisuseError` or `InvariantError` is not about your data: the code that calls has to change, or a
-fault of cutlock was stopped before it could do harm; the run ends, and resumes from its last
-bundle.
+Each message says what was found and then what to do about it. `{...}` stands for a value. A
+`MisuseError` or an `InvariantError` is not about your data. Either the calling code has to change,
+or a bug in cutlock was stopped before it could do harm. In both cases the run ends and can be
+resumed from its last bundle.
 
-The page is made from the code (`python -m tests.support.error_messages`), and a test holds the two
-together.
+This page is generated from the code (`python -m tests.support.error_messages`), and a test compares
+the two.
 """
 
 

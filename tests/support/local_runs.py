@@ -46,7 +46,7 @@ from cutlock.run.restore import ResumePlan, load_plane, verify_for_resume
 from cutlock.run.save import RunIdentity
 from cutlock.stops import NO_STOPS, StopPoints
 from cutlock.workers.base import POLICY_FILES, TRAINER_FILE, Prompt, Rollouts, StepReport
-from cutlock.workers.chain import FIRST_CHAIN, extend_chain
+from cutlock.workers.training import FIRST_CHAIN, extend_chain
 
 T = TypeVar("T")
 
@@ -61,6 +61,7 @@ def tiny_config(**changes: Any) -> RunConfig:
         "checkpoint": {"every": 1, "cut": "full"},
         "plane": {"kind": "memory"},
         "task": {"prompts": 5, "length": 2, "vocabulary": 3},
+        "failures": {"pause_s": 0},
     }
     for name, value in changes.items():
         raw[name] = {**raw.get(name, {}), **value} if isinstance(value, dict) else value

@@ -122,7 +122,7 @@ async def stale_in_flight(run: Incarnation) -> AsyncGenerator[None]:
 async def _stale_abort(run: Incarnation) -> AsyncGenerator[None]:
     async for _ in stale_in_flight(run):
         yield
-    run.spawn(run.rollouts.abort_stale(run.state.version.value))
+    run.spawn(run.engine.abort_stale(run.state.version.value))
     yield
 
 

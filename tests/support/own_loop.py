@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,9 @@ import torch
 
 from cutlock import (
     BootstrapPlane,
-    DataPlane,
     Fields,
-    LedgerRecord,
     Prompt,
+    PromptGroup,
     PromptList,
     Run,
     RunConfig,
@@ -33,6 +32,7 @@ def config(**changes: Any) -> RunConfig:
         "prompts_per_step": 3,
         "group_size": 2,
         "sampler": {"name": "in_order", "window": 1},
+        "failures": {"pause_s": 0},
     }
     return parse_config(raw | changes)
 
@@ -70,25 +70,27 @@ def rows(run: Run) -> Fields:
     return {"reward": [torch.ones(1)] * run.config.group_size}
 
 
-async def finish(run: Run, record: LedgerRecord) -> None:
-    async with run.attempt(record), run.barrier.atomic_mutation("commit") as slot:
-        await run.commit(slot, record, rows(run))
+async def finish(run: Run, group: PromptGroup) -> None:
+    async with run.attempt(group) as attempt:
+        await attempt.commit(rows(run))
 
 
-async def dispatch(run: Run) -> None:
+async def dispatch(
+    run: Run, roll_out: Callable[[Run, PromptGroup], Coroutine[Any, Any, None]] = finish
+) -> None:
     async with asyncio.TaskGroup() as rollouts:
-        async for record in run.dispatch():
-            rollouts.create_task(finish(run, record))
+        async for group in run.dispatch():
+            rollouts.create_task(roll_out(run, group))
 
 
-async def first(run: Run, count: int = 1) -> list[LedgerRecord]:
+async def first(run: Run, count: int = 1) -> list[PromptGroup]:
     """The first groups that are dispatched; nothing of them is generated."""
-    records: list[LedgerRecord] = []
-    async for record in run.dispatch():
-        records.append(record)
-        if len(records) == count:
+    groups: list[PromptGroup] = []
+    async for group in run.dispatch():
+        groups.append(group)
+        if len(groups) == count:
             break
-    return records
+    return groups
 
 
 async def train(run: Run, learner: Learner) -> bool:
@@ -107,12 +109,12 @@ async def rolling(
     learner: Learner,
     *,
     store: BootstrapPlane | None = None,
-    connect: Callable[[], Awaitable[DataPlane]] | None = None,
+    sync: Callable[[int], Awaitable[object]] | None = None,
     **changes: Any,
 ) -> AsyncIterator[Run]:
     """A run whose rollouts go on by themselves."""
     async with (
-        open_run(root, config(**changes), PROMPTS, learner, store=store, connect=connect) as run,
+        open_run(root, config(**changes), PROMPTS, learner, store=store, sync=sync) as run,
         asyncio.TaskGroup() as tasks,
     ):
         rollouts = tasks.create_task(dispatch(run))

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cutlock.show.command import show_page
+from cutlock.cli.show import show_page
 from tests.support.chromium import HOW_TO_INSTALL, Page, find_chromium, started
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,6 @@ from cutlock.audit import audit_run
 from cutlock.bundle.contents import decode_cut, read_training_info
 from cutlock.bundle.verification import verify
 from cutlock.controller.assembly import Parts, assemble, build_prompts
-from cutlock.controller.core import RunReport
 from cutlock.events import MemoryLog, Record
 from cutlock.plane.base import DataPlane
 from cutlock.plane.memory import MemoryBootstrap
@@ -30,6 +29,7 @@ from cutlock.run.cut import read_in_window
 from cutlock.run.directory import RunDirectory
 from cutlock.run.restore import ResumePlan, load_plane, verify_for_resume
 from cutlock.run.save import RunIdentity, Saver
+from cutlock.run.status import RunReport
 from cutlock.workers.base import GENERATED_FIELDS
 from cutlock.workers.torch_trainer import Learning, LocalTrainer, TorchTrainer
 from tests.support.checks import (
@@ -63,6 +63,7 @@ def config_of(kind: str, **changes: Any) -> RunConfig:
         "task": {"prompts": 8},
         "plane": {"kind": kind},
         "checkpoint": {"every": 100, "keep": 100, "cut": "full"},
+        "failures": {"pause_s": 0},
     }
     for name, value in changes.items():
         raw[name] = {**raw[name], **value} if isinstance(raw.get(name), dict) else value
@@ -120,10 +121,9 @@ class Incarnation:
             ),
         )
         # The controller shows no more of itself than users need; a test looks inside.
-        self.state = self.controller._state
-        self.rollouts = self.controller._rollouts
-        self.train_pump = self.controller._train
-        self.saver = self.controller._saver
+        self.engine = self.controller.engine
+        self.state = self.engine.state
+        self.saver = self.engine.saver
 
     @property
     def history(self) -> list[Record]:
@@ -170,7 +170,7 @@ class Incarnation:
                 state.barrier.waiting,
                 state.barrier.slots,
                 state.permits.held,
-                self.rollouts.in_flight,
+                self.engine.in_flight,
                 self.task is not None and self.task.done(),
             )
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlock.samplers.base import Admission, TrainerVersion
-from cutlock.samplers.in_order import InOrderSampler
+from cutlock.samplers.builtin import InOrderSampler
 
 
 class NotRestorable(InOrderSampler):

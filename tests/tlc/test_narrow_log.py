@@ -24,14 +24,13 @@ BOUNDS = """CONSTANTS
     Window = 1
     Sampler = "in_order"
     SpareMark = 0
-    CrashAnywhere = TRUE
     Capacity = 4
-    Ordered = TRUE
     Units = {"0", "1"}
     Narrow = TRUE
-    NarrowCut <- NarrowNow
-    Prompts <- RealPrompts
-    PutIsTorn <- WholePut"""
+    Steps <- TraceSteps
+    NarrowCut <- TraceNarrowCut
+    Prompts <- TracePrompts
+    PutIsTorn <- TracePutIsTorn"""
 
 ONE, TWO, THREE = (1, 1), (2, 1), (3, 1)
 
@@ -269,7 +268,7 @@ TAMPERED = {
 
 def run_of(events: Log) -> RunLog:
     names = tuple(map(name_of, events))
-    return RunLog("by hand", BOUNDS, tuple(events), names, {}, starts=2, failures=1)
+    return RunLog("by hand", tuple(events), names, bounds=BOUNDS, groups={}, starts=2, failures=1)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from cutlock.alphabet import ARGUMENTS, Action
+from cutlock.tlc.manifest import load_manifest
 
 SPEC = Path(__file__).parents[2] / "spec"
 PYTHON = {action.value for action in Action}
@@ -34,7 +35,7 @@ def specified() -> set[str]:
 def labels() -> dict[str, tuple[str, list[str]]]:
     """Label to the operator that it is of, and its arguments."""
     found = {}
-    for match in _LABEL.finditer(text_of("Labelled")):
+    for match in _LABEL.finditer(text_of("LabelledCutlock")):
         name, helper, first, second, given = match.groups()
         arguments = _ARGUMENTS[helper] if helper else re.findall(r"(\w+) \|->", given)
         assert (first or second) not in found, f"{first or second} is labelled twice"
@@ -73,7 +74,19 @@ def test_the_table_lists_every_action_once() -> None:
         "Places",
         "Renamed",
         "MayCrash",
+        "MayFail",
     }
     modules = {path.stem for path in SPEC.glob("*.tla")}
     actions = [row for row in rows if row not in operators | modules]
     assert sorted(actions) == sorted(PYTHON)
+
+
+def test_every_model_is_bounded_in_all_that_the_specification_bounds() -> None:
+    bounded = set(re.findall(r"^MC(\w+)(?:\(.*\))? ==", text_of("MCCutlock"), re.M))
+    manifest = load_manifest(SPEC.parent / "model_check" / "manifest.toml")
+    for model in manifest.models:
+        if "Barrier" not in model.module:
+            tokens = manifest.config(model)["constants"]
+            triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
+            replaced = {name for name, arrow, by in triples if (arrow, by) == ("<-", f"MC{name}")}
+            assert replaced == bounded, model.name

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cutlock.cli import models as commands
 from cutlock.errors import ToolError, ToolMissingError
-from cutlock.tlc import commands
 from cutlock.tlc.itf import from_itf
 from cutlock.tlc.run import Toolchain
 from tests.tlc.playback import Player

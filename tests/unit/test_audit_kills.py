@@ -15,8 +15,8 @@ import torch
 from cutlock.alphabet import Action
 from cutlock.audit import Audit
 from cutlock.bundle.publication import latest
+from cutlock.cli.run import NEVER_ANNOUNCED
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.kill_plan import NEVER_ANNOUNCED
 from cutlock.controller.local import build_local
 from cutlock.errors import BundleNotFoundError
 from cutlock.run.config import RunConfig, parse_config

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from cutlock.alphabet import ARGUMENTS, Action
-from cutlock.bundle.artifacts import DATA_PLANE, MANIFEST, TRAINING_INFO
 from cutlock.bundle.contents import (
     TrainingInfo,
     decode_cut,
@@ -21,6 +20,7 @@ from cutlock.bundle.contents import (
     plane_stamp,
     read_training_info,
 )
+from cutlock.bundle.layout import DATA_PLANE, MANIFEST, TRAINING_INFO
 from cutlock.bundle.manifest import decode_manifest, encode_manifest
 from cutlock.bundle.verification import verify
 from cutlock.errors import AuditError

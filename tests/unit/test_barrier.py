@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import dataclasses
+import doctest
 from collections.abc import Awaitable, Callable, Coroutine
 from itertools import product
 from typing import Any
 
 import pytest
 
-from cutlock.barrier import Barrier, Cut, Slot
+from cutlock.barrier import LAST_CUTS, Barrier, Cut, CutTiming, KindStatistics, Slot
 from cutlock.errors import DeadSectionError, ForeignSectionError, MisuseError, ReentryError
 from tests.support.loop import Holder, VirtualClock, ask, at_once, holding, settle, turns
 
@@ -429,7 +431,7 @@ class TestStatistics:
         clock = VirtualClock()
         barrier = Barrier(clock)
         told: list[tuple[str, float]] = []
-        barrier.statistics.on_wait = lambda kind, seconds: told.append((kind, seconds))
+        barrier.on_wait = lambda kind, seconds: told.append((kind, seconds))
         cut, first = await holding(barrier, "cut", "commit")
         clock.advance(2)
         second = Holder(barrier.mutation("commit"))
@@ -440,12 +442,12 @@ class TestStatistics:
         await end_all([first, second])
         await pass_through(barrier.mutation("commit"))
         await pass_through(barrier.mutation("evict"))
-        commit, evict = barrier.statistics.slots["commit"], barrier.statistics.slots["evict"]
+        commit, evict = barrier.statistics().slots["commit"], barrier.statistics().slots["evict"]
         assert (commit.entered, commit.waited) == (3, 2)
         assert (commit.waited_sum, commit.waited_max) == (8.0, 5.0)
         assert (evict.entered, evict.waited) == (1, 0)
         assert (evict.waited_sum, evict.waited_max) == (0.0, 0.0)
-        assert repr(commit) == "entered=3 waited=2 sum=8.000000s max=5.000000s"
+        assert (commit.queued, evict.queued) == (2, 0)
         assert told == [("commit", 5.0), ("commit", 3.0)]
 
     async def test_who_has_queued_is_counted_whether_it_has_entered_or_not(
@@ -455,12 +457,12 @@ class TestStatistics:
         slots.pop().task.cancel()
         await cut.left()
         await end_all(slots)
-        statistics = barrier.statistics.slots["a"]
+        statistics = barrier.statistics().slots["a"]
         assert (statistics.queued, statistics.waited, statistics.entered) == (3, 2, 2)
 
     async def test_a_kind_of_which_nobody_has_asked_is_not_listed(self, barrier: Barrier) -> None:
         barrier.mutation("a")
-        assert barrier.statistics.slots == {}
+        assert barrier.statistics().slots == {}
 
     async def test_a_cut_measures_drain_window_and_rest(self) -> None:
         clock = VirtualClock()
@@ -477,8 +479,8 @@ class TestStatistics:
         assert cut.timing.asynchronous == 0.0
         cut.settled()
         assert (cut.timing.drain, cut.timing.exclusive, cut.timing.asynchronous) == (2, 3, 5)
-        assert barrier.statistics.cuts == [cut.timing]
-        assert repr(cut.timing) == ("drain=2.000000s exclusive=3.000000s asynchronous=5.000000s")
+        assert barrier.statistics().cuts == (cut.timing,)
+        assert cut.timing == CutTiming(drain=2, exclusive=3, asynchronous=5)
 
     async def test_an_uncontended_cut_has_no_drain(self) -> None:
         clock = VirtualClock()
@@ -505,7 +507,60 @@ class TestStatistics:
             clock.advance(1)
             await holder.left()
             await settle()
-        assert [timing.drain for timing in barrier.statistics.cuts] == [0, 1, 2]
+        assert [timing.drain for timing in barrier.statistics().cuts] == [0, 1, 2]
+
+    async def test_what_was_taken_does_not_change_any_more(self, barrier: Barrier) -> None:
+        await pass_through(barrier.mutation("a"))
+        before = barrier.statistics()
+        await pass_through(barrier.mutation("a"))
+        await pass_through(barrier.checkpoint())
+        assert (before.slots["a"].entered, before.cuts, before.cuts_entered) == (1, (), 0)
+        after = barrier.statistics()
+        assert (after.slots["a"].entered, len(after.cuts), after.cuts_entered) == (2, 1, 1)
+
+    async def test_what_was_taken_cannot_be_changed(self, barrier: Barrier) -> None:
+        async with barrier.mutation("a"):
+            pass
+        async with barrier.checkpoint() as cut:
+            pass
+        taken = barrier.statistics()
+        with pytest.raises(TypeError, match="does not support item assignment"):
+            taken.slots["a"] = KindStatistics()  # type: ignore[index]
+        for value, field in (
+            (taken, "cuts_entered"),
+            (taken.slots["a"], "entered"),
+            (taken.cuts[0], "drain"),
+            (cut.timing, "drain"),
+        ):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(value, field, 7)
+
+    async def test_the_last_cuts_are_kept_and_the_others_in_the_totals(self) -> None:
+        clock = VirtualClock()
+        barrier = Barrier(clock)
+        for number in range(LAST_CUTS + 2):
+            slot, cut = await holding(barrier, "a", "cut")
+            clock.advance(number)
+            await slot.left()
+            await settle()
+            clock.advance(2)
+            await cut.left()
+            assert isinstance(cut.section, Cut)
+            clock.advance(1)
+            cut.section.settled()
+            clock.advance(1)
+            cut.section.settled()  # later than was said
+        count, taken = LAST_CUTS + 2, barrier.statistics()
+        assert [timing.drain for timing in taken.cuts] == list(range(2, count))
+        assert taken.cuts_entered == count
+        assert taken.cuts_total == CutTiming(
+            drain=sum(range(count)), exclusive=2 * count, asynchronous=2 * count
+        )
+
+
+def test_the_example_of_the_docstring_runs() -> None:
+    example = doctest.DocTestFinder(recurse=False).find(Barrier, "Barrier")
+    assert [doctest.DocTestRunner().run(test) for test in example] == [(0, 4)]
 
 
 class TestCutRequested:

@@ -98,10 +98,10 @@ class TestWaiting:
         cut.task.cancel()
         await cancelled(cut, behind)
         await slot.left()
-        assert barrier.statistics.cuts == []
+        assert barrier.statistics().cuts == ()
         assert (
-            barrier.statistics.slots["b"].entered,
-            barrier.statistics.slots["b"].waited,
+            barrier.statistics().slots["b"].entered,
+            barrier.statistics().slots["b"].waited,
         ) == (0, 0)
 
     @pytest.mark.parametrize("side", SIDES)
@@ -224,7 +224,7 @@ class TestInside:
         holder = Holder(ask(barrier, side))
         holder.task.cancel()
         await cancelled(holder)
-        assert barrier.statistics.slots == {}
+        assert barrier.statistics().slots == {}
         await is_free(barrier)
 
 

@@ -17,7 +17,7 @@ import torch
 
 import bench
 import bench.command
-import cutlock.bench
+import cutlock.cli.bench
 from bench import GROUPS
 from bench.harness import Goal, Measurement, Session, Size, compare, figure, interleave, timed
 from bench.machine import describe_machine
@@ -221,7 +221,7 @@ def test_an_unknown_group_is_refused_with_the_known_ones() -> None:
 def test_an_installed_package_says_that_the_measurements_are_in_the_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cutlock.bench, "_ROOT", tmp_path)
+    monkeypatch.setattr(cutlock.cli.bench, "_ROOT", tmp_path)
     refusal = cutlock_("bench", code=2)
     assert_refused(refusal, str(tmp_path / "bench"), "clone the repository")
 
@@ -237,7 +237,7 @@ def test_the_page_has_every_figure_with_its_goal_machine_and_command() -> None:
     assert "1 of 2 goals are reached" in text
     assert "| buffer: late | ≤ 3 | 4 (4 to 4) | it is slow |" in text
     assert "| work | 2 | 1 | ms | 2 (2 to 2) | ≤ 3, reached |" in text
-    assert "- `work`: our work. Beside it: their work." in text
+    assert "- `work`: our work. Compared with: their work." in text
     assert "`cutlock bench buffer`" in text
     assert found.machine.cpu in text
 
@@ -254,7 +254,7 @@ def test_a_figure_at_several_sizes_is_plotted() -> None:
 def test_the_page_that_is_kept_is_that_of_the_results_that_are_kept() -> None:
     kept = kept_results(GROUPS)
     text = (ROOT / "docs" / "performance.md").read_text()
-    assert text == page(kept), "write it anew: cutlock bench --page docs"
+    assert text == page(kept), "write it again: cutlock bench --page docs"
     assert {path.stem for path in KEPT.glob("*.json")} == {result.group for result in kept}
     plots = {path.name for path in (ROOT / "docs" / "performance").glob("*.svg")}
     assert plots == set(re.findall(r"\(performance/([^)]*)\)", text))

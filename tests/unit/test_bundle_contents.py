@@ -9,7 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from cutlock.bundle.artifacts import (
+from cutlock.bundle.consistency import require_consistent
+from cutlock.bundle.contents import (
+    decode_cut,
+    encode_sidecars,
+    encode_training_info,
+    plane_stamp,
+    read_training_info,
+)
+from cutlock.bundle.layout import (
     DATA_PLANE,
     INDEX,
     LEDGER,
@@ -20,14 +28,6 @@ from cutlock.bundle.artifacts import (
     SIDECARS,
     STAMP,
     TRAINING_INFO,
-)
-from cutlock.bundle.consistency import require_consistent
-from cutlock.bundle.contents import (
-    decode_cut,
-    encode_sidecars,
-    encode_training_info,
-    plane_stamp,
-    read_training_info,
 )
 from cutlock.bundle.manifest import decode_manifest, encode_manifest
 from cutlock.bundle.verification import verify

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.bundle.artifacts import MANIFEST
 from cutlock.bundle.contents import decode_cut
+from cutlock.bundle.layout import MANIFEST
 from cutlock.bundle.publication import latest, prune, reclaim, scan
 from cutlock.bundle.verification import read_manifest, verify
 from cutlock.bundle.writing import BundleWriter

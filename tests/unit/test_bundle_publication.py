@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cutlock.bundle.artifacts import LOADER, MANIFEST
 from cutlock.bundle.files import REAL, RealFileSystem
-from cutlock.bundle.names import Place, directory_name, parse_name
+from cutlock.bundle.layout import LOADER, MANIFEST, Place, directory_name, parse_name
 from cutlock.bundle.publication import (
     DebrisKind,
     latest,

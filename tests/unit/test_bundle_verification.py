@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from cutlock.bundle import files, verification
-from cutlock.bundle.artifacts import ARTIFACTS, DATA_PLANE, LOADER, MANIFEST, POLICY, required
 from cutlock.bundle.contents import decode_cut
 from cutlock.bundle.files import REAL, FileSystem, RealFileSystem, walk
+from cutlock.bundle.layout import ARTIFACTS, DATA_PLANE, LOADER, MANIFEST, POLICY, required
 from cutlock.bundle.manifest import Manifest, decode_manifest, encode_manifest
 from cutlock.bundle.verification import VerifiedBundle, verify
 from cutlock.errors import BundleCorruptError, BundleNotFoundError, MisuseError

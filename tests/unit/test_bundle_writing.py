@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from cutlock.bundle import files
-from cutlock.bundle.artifacts import (
+from cutlock.bundle.contents import decode_cut
+from cutlock.bundle.files import REAL, RealFileSystem, digest_file, digest_files, remove_tree
+from cutlock.bundle.layout import (
     DATA_PLANE,
     LOADER,
     MANIFEST,
@@ -21,8 +23,6 @@ from cutlock.bundle.artifacts import (
     TRAINING_INFO,
     required,
 )
-from cutlock.bundle.contents import decode_cut
-from cutlock.bundle.files import REAL, RealFileSystem, digest_file, digest_files, remove_tree
 from cutlock.bundle.publication import latest, set_aside
 from cutlock.bundle.verification import verify
 from cutlock.bundle.writing import BundleWriter

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import cutlock.cli
-import cutlock.commands.run
+import cutlock.cli.run
 from cutlock.audit import audit_run
 from cutlock.bundle.publication import scan
 from cutlock.errors import WorkerError
@@ -527,9 +527,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 def test_a_run_that_fails_says_how_to_go_on(run: Path, config: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            cutlock.commands.run, "build_local", raising(WorkerError("the trainer\n is gone"))
-        )
+        patch.setattr(cutlock.cli.run, "build_local", raising(WorkerError("the trainer\n is gone")))
         result = cutlock_("resume", run, "--config", config, code=1)
     assert_refused(result, "the trainer is gone; go on from the last bundle with", str(run))
     assert_resumes(run, config)
@@ -538,7 +536,7 @@ def test_a_run_that_fails_says_how_to_go_on(run: Path, config: Path) -> None:
 def test_a_run_that_fails_before_its_first_save_says_to_start_again(
     ram_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cutlock.commands.run, "build_local", raising(WorkerError("no trainer")))
+    monkeypatch.setattr(cutlock.cli.run, "build_local", raising(WorkerError("no trainer")))
     result = cutlock_("run", config, "--out", ram_path / "run", code=1)
     assert_refused(result, "no trainer; nothing was saved yet; start again with `cutlock run`")
 
@@ -546,6 +544,6 @@ def test_a_run_that_fails_before_its_first_save_says_to_start_again(
 def test_an_interrupted_run_says_how_to_go_on(
     run: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cutlock.commands.run, "build_local", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(cutlock.cli.run, "build_local", raising(KeyboardInterrupt()))
     result = cutlock_("resume", run, "--config", config, code=130)
     assert f"interrupted: go on from the last bundle with `cutlock resume {run}`" in result.stderr

@@ -18,8 +18,9 @@ import pytest
 from click.shell_completion import CompletionItem, ShellComplete
 
 import cutlock
-import cutlock.commands.run
+import cutlock.cli.run
 from cutlock.cli import COMMANDS, main
+from cutlock.cli.command import ExitCode, ToolCommand, exit_code
 from cutlock.errors import (
     BudgetError,
     CutlockError,
@@ -28,8 +29,6 @@ from cutlock.errors import (
     ToolError,
     ToolMissingError,
 )
-from cutlock.report.command import ToolCommand
-from cutlock.report.exits import ExitCode, exit_code
 from tests.support.commands import assert_refused, cutlock_
 
 ROOT = Path(cutlock.__file__).parents[2]
@@ -186,22 +185,22 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 ENDS = {
-    "run": "cutlock.commands.run.load_config",
-    "resume": "cutlock.commands.run._bundle_of",
-    "audit": "cutlock.commands.audit.audit_run",
-    "inspect": "cutlock.commands.inspect.read_bundle",
-    "demo": "cutlock.commands.demo.load_config",
-    "check": "cutlock.tlc.commands.load_manifest",
-    "mutants": "cutlock.tlc.commands.load_manifest",
-    "doctor": "cutlock.tlc.commands.diagnose",
-    "paths": "cutlock.conformance.paths.command.load_manifest",
-    "replay": "cutlock.conformance.replay.command.load_manifest",
-    "validate": "cutlock.conformance.validation.command.find_toolchain",
-    "show": "cutlock.show.command.collect",
-    "example": "cutlock.example._examples",
-    "bench": "cutlock.bench._module",
-    "schema": "cutlock.commands.schema._results",
-    "completion": "cutlock.commands.completion.get_completion_class",
+    "run": "cutlock.cli.run.load_config",
+    "resume": "cutlock.cli.run._bundle_of",
+    "audit": "cutlock.cli.audit.audit_run",
+    "inspect": "cutlock.cli.inspect.read_bundle",
+    "demo": "cutlock.cli.demo.load_config",
+    "check": "cutlock.cli.models.load_manifest",
+    "mutants": "cutlock.cli.models.load_manifest",
+    "doctor": "cutlock.cli.models.diagnose",
+    "paths": "cutlock.cli.paths.load_manifest",
+    "replay": "cutlock.cli.replay.load_manifest",
+    "validate": "cutlock.cli.validate.find_toolchain",
+    "show": "cutlock.cli.show.collect",
+    "example": "cutlock.cli.tools._examples",
+    "bench": "cutlock.cli.bench._module",
+    "schema": "cutlock.cli.tools._results",
+    "completion": "cutlock.cli.tools.get_completion_class",
 }
 """Something that each command calls."""
 

@@ -16,13 +16,13 @@ from rich.console import Console, RenderableType
 
 import cutlock
 import cutlock.cli
-import cutlock.commands.demo
+import cutlock.cli.demo
 from cutlock.audit import audit_run
 from cutlock.cli import COMMANDS
-from cutlock.demo import DemoReport, Start
+from cutlock.cli import models as tlc
+from cutlock.cli.demo import DemoReport, Start
 from cutlock.report.terminal import Terminal
 from cutlock.run.directory import RunDirectory
-from cutlock.tlc import commands as tlc
 from cutlock.tlc.selftest import FOLDER
 from tests.replay.test_paths_command import Models, models  # noqa: F401
 from tests.support.commands import cutlock_
@@ -70,7 +70,7 @@ def call(
         audit = audit_run(RunDirectory(stopped))
         starts = (Start("run", "SavePlane:3", "killed", 12.0), Start("resume", None, "ended", 9.0))
         report = DemoReport("in_order", starts, 0.1, 0.5, audit)
-        monkeypatch.setattr(cutlock.commands.demo, "run_demo", lambda *arguments: report)
+        monkeypatch.setattr(cutlock.cli.demo, "run_demo", lambda *arguments: report)
         return ["--out", ram_path / "demo"]
 
     def paths() -> list[object]:

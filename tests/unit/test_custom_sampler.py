@@ -19,8 +19,8 @@ from cutlock.samplers import (
     is_restorable,
     parse_sampler,
 )
+from cutlock.samplers.builtin import InOrderSampler
 from cutlock.samplers.custom import admit_split, admit_whole, load_class
-from cutlock.samplers.in_order import InOrderSampler
 from tests.support.custom_samplers import (
     AdmitOnly,
     Choice,
@@ -168,7 +168,7 @@ class Desk:
 
     @property
     def slots_entered(self) -> int:
-        return self.barrier.statistics.slots["admission"].entered
+        return self.barrier.statistics().slots["admission"].entered
 
 
 @pytest.fixture(autouse=True)

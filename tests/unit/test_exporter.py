@@ -314,8 +314,7 @@ async def test_a_loop_that_has_ended_is_seen_as_it_was_last(ram_path: Path) -> N
     await asyncio.to_thread(run.first, config)
 
     async def ended() -> Exporter:
-        statistics = run.controller.look().state.barrier.statistics
-        return Exporter(run.controller.look, statistics)
+        return Exporter(run.controller.look, run.controller.look().state.barrier)
 
     exporter = await asyncio.to_thread(lambda: asyncio.run(ended()))
     assert [*exporter.collect()] == []

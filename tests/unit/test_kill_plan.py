@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from cutlock.alphabet import Action
-from cutlock.controller.kill_plan import NEVER_ANNOUNCED, KillPlan
+from cutlock.cli.run import NEVER_ANNOUNCED, KillPlan
 from cutlock.errors import ConfigError
 
 

@@ -15,7 +15,7 @@ from cutlock.errors import ConfigMismatchError, InvariantError
 from cutlock.ledger import Ledger
 from cutlock.loader import Batch, PromptLoader, epoch_order
 from cutlock.records import LoaderState, canonical_json
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 from tests.support.loop import entered, turns
 from tests.support.sections import no_proof, refuses
 

@@ -10,26 +10,26 @@ from typing import Any
 
 import pytest
 
-from cutlock import LedgerRecord, Prompt, PromptList, Run, audit_run, open_run
+from cutlock import Attempt, Fields, Prompt, PromptGroup, PromptList, Run, audit_run, open_run
 from cutlock.alphabet import Action
 from cutlock.bundle.publication import latest
 from cutlock.errors import (
     BundleNotFoundError,
     ConfigError,
     ConfigMismatchError,
-    DeadSectionError,
     DropBudgetError,
-    ForeignSectionError,
     InvariantError,
     MisuseError,
+    NoWorkerError,
     PlaneTouchedError,
     SaveError,
     StallError,
+    WorkerLostError,
 )
 from cutlock.events import read_log
-from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore, PlaneStep
+from cutlock.plane.memory import MemoryBootstrap, MemoryStore, PlaneStep
 from cutlock.run.directory import RunDirectory
-from cutlock.samplers.ready_first import ReadyFirstSampler
+from cutlock.samplers.builtin import ReadyFirstSampler
 from tests.support.acceptance import assert_accepted
 from tests.support.own_loop import (
     PROMPTS,
@@ -62,19 +62,25 @@ class Holding:
 
     async def reach(self, step: PlaneStep, /) -> None:
         if self.held and step.op == "put":
+            self.held = False
             self.reached.set()
             await self.go.wait()
 
 
-async def fail(run: Run, record: LedgerRecord) -> None:
+async def fail(run: Run, group: PromptGroup) -> None:
     with contextlib.suppress(ZeroDivisionError):
-        async with run.attempt(record):
+        async with run.attempt(group):
             raise ZeroDivisionError("no reward")
 
 
-async def never(run: Run, record: LedgerRecord) -> None:
+async def fail_aloud(run: Run, group: PromptGroup) -> None:
+    async with run.attempt(group):
+        raise ZeroDivisionError("no reward")
+
+
+async def never(run: Run, group: PromptGroup) -> None:
     """A rollout that does not end by itself."""
-    async with run.attempt(record):
+    async with run.attempt(group):
         await asyncio.Event().wait()
 
 
@@ -152,8 +158,8 @@ class TestStartAndResume:
     async def test_finished_groups_can_be_left_behind(self, ram_path: Path) -> None:
         learner = Learner()
         async with open_run(ram_path, config(), PROMPTS, learner) as run:
-            for record in await first(run, 5):
-                await finish(run, record)
+            for group in await first(run, 5):
+                await finish(run, group)
             assert await train(run, learner)
         for with_rows, finished in ((False, 0), (True, 2)):
             async with open_run(ram_path, config(), PROMPTS, Learner(), with_rows=with_rows) as run:
@@ -165,8 +171,8 @@ class TestStartAndResume:
     ) -> None:
         learner = Learner()
         async with open_run(ram_path, config(max_steps=1), PROMPTS, learner) as run:
-            for record in await first(run, 3):
-                await finish(run, record)
+            for group in await first(run, 3):
+                await finish(run, group)
             assert await train(run, learner)
             assert await run.next_step() is None
             assert run.ending == "max_steps"
@@ -212,21 +218,11 @@ class TestStartAndResume:
     ) -> None:
         store = MemoryBootstrap()
 
-        async def connect() -> MemoryPlane:
-            return MemoryPlane(store.store)
-
-        await connect()
+        await store.connect()
         with pytest.raises(PlaneTouchedError):
-            async with open_run(
-                ram_path, config(), PROMPTS, Learner(), store=store, connect=connect
-            ):
+            async with open_run(ram_path, config(), PROMPTS, Learner(), store=store):
                 pass
         assert not RunDirectory(ram_path).logs()
-
-    async def test_a_store_without_its_clients_is_refused(self, ram_path: Path) -> None:
-        with pytest.raises(MisuseError, match="give both"):
-            async with open_run(ram_path, config(), PROMPTS, Learner(), store=MemoryBootstrap()):
-                pass
 
     async def test_what_was_admitted_is_generated_again_with_its_stamp_and_before_all_else(
         self, ram_path: Path
@@ -234,8 +230,8 @@ class TestStartAndResume:
         learner = Learner()
         async with open_run(ram_path, config(), PROMPTS, learner) as run:
             admitted = await first(run, 6)
-            for record in admitted[:3]:
-                await finish(run, record)
+            for group in admitted[:3]:
+                await finish(run, group)
             assert await train(run, learner)
         learner = Learner()
         async with open_run(ram_path, config(), PROMPTS, learner) as run:
@@ -251,7 +247,7 @@ class TestStartAndResume:
                 pass
             (batch,) = [records for _, records in run.ledger.reserved()]
         async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
-            dispatched = [record.group_id for record in await first(run, 3)]
+            dispatched = [group.group_id for group in await first(run, 3)]
             assert dispatched == [record.group_id for record in batch]
 
 
@@ -264,8 +260,8 @@ async def test_the_logs_of_loops_are_behaviours_of_the_model(ram_path: Path) -> 
             lost, *others = await first(run, 5)
             await fail(run, lost)
             await run.give_up(lost, RuntimeError("hopeless"))
-            for record in others:
-                await finish(run, record)
+            for group in others:
+                await finish(run, group)
             await train(run, learner)
             await run.save()
             raise Killed
@@ -286,33 +282,40 @@ async def test_the_logs_of_loops_are_behaviours_of_the_model(ram_path: Path) -> 
 class TestRollouts:
     async def test_a_failed_attempt_leaves_the_group_owed_and_counts(self, ram_path: Path) -> None:
         async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
-            (record,) = await first(run)
-            await fail(run, record)
-            assert record.group_id in run.ledger
-            async with run.attempt(record) as attempt:
-                assert attempt == 1
-                async with run.barrier.atomic_mutation("commit") as slot:
-                    await run.commit(slot, record, rows(run))
-            assert record.group_id not in run.ledger
-            assert record.group_id in run.buffer
+            (group,) = await first(run)
+            await fail(run, group)
+            assert group.group_id in run.ledger
+            async with run.attempt(group) as attempt:
+                assert attempt.number == 1
+                await attempt.commit(rows(run))
+            assert group.group_id not in run.ledger
+            assert group.group_id in run.buffer
 
     async def test_an_attempt_without_a_commit_is_refused(self, ram_path: Path) -> None:
         async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
-            (record,) = await first(run)
+            (group,) = await first(run)
             with pytest.raises(MisuseError, match="has ended without a commit"):
-                async with run.attempt(record):
+                async with run.attempt(group):
                     pass
 
-    async def test_a_commit_outside_a_slot_is_refused(self, ram_path: Path) -> None:
+    async def test_a_commit_after_its_attempt_is_refused(self, ram_path: Path) -> None:
         async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
-            (record,) = await first(run)
-            async with run.barrier.atomic_mutation("commit") as slot:
-                pass
-            for stale, error in ((slot, DeadSectionError), (None, ForeignSectionError)):
-                with pytest.raises(error):
-                    async with run.attempt(record):
-                        await run.commit(stale, record, rows(run))  # type: ignore[arg-type]
+            (group,) = await first(run)
+            with contextlib.suppress(ZeroDivisionError):
+                async with run.attempt(group) as attempt:
+                    raise ZeroDivisionError
+            with pytest.raises(MisuseError, match=r"attempt 0 at group .* has ended"):
+                await attempt.commit(rows(run))
             assert await run.plane.list_keys() == []
+
+    async def test_a_group_that_nobody_has_handed_out_is_not_tried(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            await first(run)
+            record = run.ledger.admitted()[1]
+            with pytest.raises(MisuseError, match="has no place in the buffer"):
+                async with run.attempt(PromptGroup(record, PROMPTS[0])):
+                    pass
+            assert run.state.permits.held == run.in_flight == 1
 
     async def test_a_group_is_replaced_by_a_spare_while_there_is_one(self, ram_path: Path) -> None:
         changes = {"buffer": {"spare_prompts": 1}, "failures": {"drop_budget": 12}}
@@ -325,9 +328,9 @@ class TestRollouts:
             await fail(run, given_up)
             spare = await run.give_up(given_up, RuntimeError("hopeless"))
             assert spare is not None
-            assert (spare.stamp, spare.group_id == given_up.group_id) == (0, False)
-            for record in (spare, *records[:2]):
-                await finish(run, record)
+            assert (spare.record.stamp, spare.group_id == given_up.group_id) == (0, False)
+            for group in (spare, *records[:2]):
+                await finish(run, group)
             assert await train(run, learner)
             assert spare.group_id in learner.trained
             await dispatched.aclose()
@@ -338,8 +341,8 @@ class TestRollouts:
     async def test_without_a_spare_the_step_goes_short(self, ram_path: Path) -> None:
         learner = Learner()
         async with open_run(ram_path, config(failures={"drop_budget": 3}), PROMPTS, learner) as run:
-            for record in (records := await first(run, 3))[1:]:
-                await finish(run, record)
+            for group in (records := await first(run, 3))[1:]:
+                await finish(run, group)
             await fail(run, records[0])
             assert await run.give_up(records[0], RuntimeError("hopeless")) is None
             assert await train(run, learner)
@@ -356,9 +359,9 @@ class TestRollouts:
             open_run(ram_path, config(**changes), PROMPTS, learner) as run,
             asyncio.TaskGroup() as tasks,
         ):
-            for record in await first(run, 3):
-                await fail(run, record)
-                await run.give_up(record, RuntimeError("hopeless"))
+            for group in await first(run, 3):
+                await fail(run, group)
+                await run.give_up(group, RuntimeError("hopeless"))
             tasks.create_task(dispatch(run))
             while await train(run, learner):
                 pass
@@ -368,28 +371,28 @@ class TestRollouts:
 
     async def test_the_drop_budget_is_kept(self, ram_path: Path) -> None:
         async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
-            (record,) = await first(run)
-            await fail(run, record)
+            (group,) = await first(run)
+            await fail(run, group)
             with pytest.raises(DropBudgetError, match="drop_budget = 0 is used up"):
-                await run.give_up(record, RuntimeError("hopeless"))
-            assert record.group_id in run.ledger
+                await run.give_up(group, RuntimeError("hopeless"))
+            assert group.group_id in run.ledger
 
     async def test_a_group_that_was_not_tried_is_not_given_up(self, ram_path: Path) -> None:
         async with open_run(
             ram_path, config(failures={"drop_budget": 1}), PROMPTS, Learner()
         ) as run:
-            (record,) = await first(run)
+            (group,) = await first(run)
             with pytest.raises(MisuseError, match="before an attempt at it has failed"):
-                await run.give_up(record, RuntimeError("hopeless"))
-            assert record.group_id in run.ledger
+                await run.give_up(group, RuntimeError("hopeless"))
+            assert group.group_id in run.ledger
 
     async def test_a_rollout_that_becomes_too_old_ends_and_its_task_goes_on(
         self, ram_path: Path
     ) -> None:
         learner, went_on = Learner(), asyncio.Event()
 
-        async def slow(run: Run, record: LedgerRecord) -> None:
-            async with run.attempt(record):
+        async def slow(run: Run, group: PromptGroup) -> None:
+            async with run.attempt(group):
                 await asyncio.Event().wait()
             task = asyncio.current_task()
             assert task is not None
@@ -407,7 +410,7 @@ class TestRollouts:
             await went_on.wait()
             assert one.group_id not in run.ledger
             assert run.version.value == 1
-            assert run._state.permits.held == 0
+            assert run.state.permits.held == 0
         assert actions(ram_path).count(Action.ABORT_STALE) == 1
         assert audit_run(ram_path).ok
 
@@ -417,13 +420,8 @@ class TestRollouts:
         holding, learner = Holding(), Learner()
         store = MemoryBootstrap(MemoryStore(steps=holding))
 
-        async def connect() -> MemoryPlane:
-            return MemoryPlane(store.store)
-
         async with (
-            open_run(
-                ram_path, config(**WINDOWED), PROMPTS, learner, store=store, connect=connect
-            ) as run,
+            open_run(ram_path, config(**WINDOWED), PROMPTS, learner, store=store) as run,
             asyncio.TaskGroup() as tasks,
         ):
             one, two = await first(run, 2)
@@ -439,10 +437,10 @@ class TestRollouts:
 
     async def test_a_cancellation_from_outside_is_none_of_the_run(self, ram_path: Path) -> None:
         async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
-            (record,) = await first(run)
+            (group,) = await first(run)
 
             async def attempt() -> None:
-                async with run.attempt(record):
+                async with run.attempt(group):
                     await asyncio.Event().wait()
 
             task = asyncio.create_task(attempt())
@@ -450,7 +448,159 @@ class TestRollouts:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert record.group_id in run.ledger
+            assert group.group_id in run.ledger
+
+
+class TestDispatchAgain:
+    """A group that is owed is handed out again, and keeps the one place that it has."""
+
+    async def test_what_was_handed_out_and_not_finished_comes_first(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            tried, untried, finished = await first(run, 3)
+            await fail(run, tried)
+            await finish(run, finished)
+            again = await first(run, 3)
+            assert again[:2] == [tried, untried]
+            assert again[2].group_id not in {tried.group_id, untried.group_id, finished.group_id}
+            assert run.state.permits.held == run.in_flight + 1 == 4
+
+    async def test_a_rollout_that_fails_in_its_loop_is_made_good_by_the_next(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        async with open_run(ram_path, config(), PROMPTS, learner) as run:
+            with pytest.raises(ExceptionGroup):
+                await dispatch(run, fail_aloud)
+            async with asyncio.TaskGroup() as tasks:
+                rollouts = tasks.create_task(dispatch(run))
+                while await train(run, learner):
+                    pass
+                await rollouts
+        assert_trained_once(ram_path, learner)
+
+    async def test_what_is_being_tried_is_not_handed_out(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            one, two = await first(run, 2)
+            trying = asyncio.create_task(never(run, one))
+            await settle(lambda: len(run.attempts))
+            assert (await first(run, 1)) == [two]
+            trying.cancel()
+            await asyncio.wait({trying})
+            assert (await first(run, 2)) == [one, two]
+
+    async def test_a_cancelled_wait_at_the_gate_leaves_the_batch_to_the_next(
+        self, ram_path: Path
+    ) -> None:
+        buffer = {"capacity": 12}
+        async with open_run(ram_path, config(buffer=buffer), PROMPTS, Learner()) as run:
+            iterating = asyncio.create_task(first(run, 7))
+            await settle(lambda: len(run.ledger))
+            (reserved,) = [batch for _, batch in run.ledger.reserved()]
+            held = run.state.permits.held
+            iterating.cancel()
+            await asyncio.wait({iterating})
+            assert run.state.permits.held == held - 1 == run.in_flight == 6
+            for group in await first(run, 6):
+                await finish(run, group)
+            assert await train(run, Learner())
+            assert (await first(run, 1))[0].group_id == reserved[0].group_id
+
+    async def test_two_iterations_at_once_are_refused(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            iterating = asyncio.create_task(first(run, 7))
+            await settle(lambda: len(run.ledger))
+            with pytest.raises(MisuseError, match="while another iteration of it waits"):
+                await first(run, 1)
+            iterating.cancel()
+            await asyncio.wait({iterating})
+
+    async def test_an_iteration_ends_when_a_newer_one_has_begun(self, ram_path: Path) -> None:
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            older = run.dispatch()
+            group = await anext(older)
+            assert await first(run, 1) == [group]
+            with pytest.raises(MisuseError, match="go on with the newer iteration"):
+                await anext(older)
+
+
+class TestRollOut:
+    """The tries of one group, with what comes between them."""
+
+    async def test_pauses_grow_and_end_with_the_last_try(self, ram_path: Path) -> None:
+        failures = {"attempts": 5, "pause_s": 4, "longest_pause_s": 10, "drop_budget": 1}
+        pauses: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+
+        async def generate(attempt: Attempt) -> Fields:
+            raise OSError(f"try {attempt.number}")
+
+        async with open_run(ram_path, config(failures=failures), PROMPTS, Learner()) as run:
+            run.state.sleep = sleep
+            (group,) = await first(run)
+            await run.roll_out(group, generate)
+            assert group.group_id not in run.ledger
+        assert pauses == [4, 8, 10, 10]
+        assert actions(ram_path).count(Action.FAIL_GROUP) == 5
+        assert audit_run(ram_path).drop_reasons[group.group_id] == "try 4"
+
+    async def test_a_lost_worker_is_not_the_fault_of_the_group(self, ram_path: Path) -> None:
+        async def generate(attempt: Attempt) -> Fields:
+            if attempt.number < 4:
+                raise WorkerLostError("the generator died")
+            return rows(run)
+
+        async with open_run(
+            ram_path, config(failures={"attempts": 1, "pause_s": 0}), PROMPTS, Learner()
+        ) as run:
+            (group,) = await first(run)
+            await run.roll_out(group, generate)
+            assert group.group_id in run.buffer
+
+    async def test_what_no_later_try_can_mend_comes_out_at_once(self, ram_path: Path) -> None:
+        async def generate(attempt: Attempt) -> Fields:
+            raise NoWorkerError("no generator is left")
+
+        async with open_run(ram_path, config(), PROMPTS, Learner()) as run:
+            (group,) = await first(run)
+            with pytest.raises(NoWorkerError):
+                await run.roll_out(group, generate)
+            assert group.group_id in run.ledger
+            assert await first(run) == [group]
+
+    async def test_a_spare_takes_the_place_and_has_its_own_tries(self, ram_path: Path) -> None:
+        tried: Counter[str] = Counter()
+
+        async def generate(attempt: Attempt) -> Fields:
+            tried[attempt.group.group_id] += 1
+            if attempt.group == hopeless or attempt.number == 0:
+                raise ValueError("no")
+            return rows(run)
+
+        changes = {
+            "buffer": {"spare_prompts": 1},
+            "failures": {"attempts": 2, "pause_s": 0, "drop_budget": 1},
+        }
+        async with open_run(ram_path, config(**changes), PROMPTS, Learner()) as run:
+            hopeless, *_ = await first(run, 4)
+            await run.roll_out(hopeless, generate)
+            (spare,) = set(tried) - {hopeless.group_id}
+            assert spare in run.buffer
+            assert set(tried.values()) == {2}
+
+    async def test_a_group_that_two_give_up_is_given_up_once(self, ram_path: Path) -> None:
+        async with open_run(
+            ram_path, config(failures={"drop_budget": 3}), PROMPTS, Learner()
+        ) as run:
+            (group,) = await first(run)
+            await fail(run, group)
+            error = RuntimeError("hopeless")
+            outcomes = await asyncio.gather(
+                run.give_up(group, error), run.give_up(group, error), return_exceptions=True
+            )
+            assert [type(outcome) for outcome in outcomes] == [type(None), MisuseError]
+            assert run.state.dropped == 1
 
 
 class TestSteps:
@@ -477,19 +627,19 @@ class TestSteps:
         with pytest.raises(InvariantError, match="still owns"):
             await save_in_a_step()
 
-    async def test_new_weights_are_handed_on_when_the_version_is_raised(
+    async def test_new_weights_are_handed_on_at_the_start_and_when_the_version_is_raised(
         self, ram_path: Path
     ) -> None:
-        learner, handed = Learner(), list[int]()
-        async with rolling(ram_path, learner) as run:
+        handed_on: list[int] = []
 
-            async def sync() -> None:
-                handed.append(run.version.value)
+        async def sync(version: int) -> None:
+            handed_on.append(version)
 
-            while (entries := await run.next_step()) is not None:
-                learner.train(run.step, [entry.group_id for entry in entries])
-                await run.finish_step(sync=sync)
-        assert handed == [1, 2, 3, 4]
+        learner = Learner()
+        async with rolling(ram_path, learner, sync=sync) as run:
+            while await train(run, learner):
+                assert handed_on == [*range(run.step + 1)]
+        assert handed_on == [0, 1, 2, 3, 4]
 
     async def test_a_step_that_can_never_be_filled_is_named(
         self, ram_path: Path, monkeypatch: pytest.MonkeyPatch

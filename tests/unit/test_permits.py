@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutlock.errors import InvariantError
-from cutlock.run.state import Permits, Signal
+from cutlock.run.state import Permits
 from tests.support.loop import StepLoop, at_once, settle
 
 
@@ -131,35 +131,3 @@ def test_no_place_is_lost_or_given_twice_by_any_schedule(
             waiting = [task for task in waiting if not task.done()]
         assert all(task.done() for task in tasks)
         assert given <= len(served) + restored
-
-
-class TestSignal:
-    async def test_a_notification_wakes_everybody_who_waits(self) -> None:
-        signal = Signal()
-        waiting = [asyncio.create_task(signal.wait()) for _ in range(3)]
-        await settle()
-        assert not any(task.done() for task in waiting)
-        signal.notify()
-        await settle()
-        assert all(task.done() for task in waiting)
-
-    async def test_a_notification_is_for_those_who_wait_already(self) -> None:
-        signal = Signal()
-        signal.notify()
-        waiting = asyncio.create_task(signal.wait())
-        await settle()
-        assert not waiting.done()
-        signal.notify()
-        signal.notify()
-        await waiting
-
-    async def test_a_waiter_that_was_cancelled_is_forgotten(self) -> None:
-        signal = Signal()
-        first, second = (asyncio.create_task(signal.wait()) for _ in range(2))
-        await settle()
-        first.cancel()
-        signal.notify()
-        await settle()
-        assert first.cancelled()
-        assert second.done()
-        assert not signal._waiters

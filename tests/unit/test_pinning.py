@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
 import pytest
 import torch
 
 from cutlock.errors import InvariantError, MisuseError, PlaneError
+from cutlock.plane.base import DelegatingPlane, PlaneStamp, read_stamp, take_inventory
 from cutlock.plane.memory import MemoryPlane, MemoryStore
 from cutlock.plane.pinning import PinningPlane
+
+T = TypeVar("T")
 
 ROW = torch.zeros(1)
 
@@ -88,3 +95,54 @@ async def test_what_cannot_be_cleared_stays_deferred(
     with pytest.raises(PlaneError, match="unit 0"):
         await plane.flush()
     assert list(plane.deferred) == ["a"]
+
+
+async def test_an_inventory_compares_the_rows_of_the_store_with_the_owned_ones(
+    plane: PinningPlane,
+) -> None:
+    await put(plane, "e", "b", "d", "a")
+    found = await take_inventory(plane, ["f", "a", "c", "b"])
+    assert sorted(found.listed) == ["a", "b", "d", "e"]
+    assert (found.missing, found.unowned) == (["c", "f"], ["d", "e"])
+
+
+class Counting(DelegatingPlane):
+    """Has every call made by a way of its own."""
+
+    def __init__(self, plane: MemoryPlane) -> None:
+        super().__init__(plane)
+        self.passed: list[str] = []
+
+    async def _pass_on(self, call: Coroutine[Any, Any, T]) -> T:
+        self.passed.append(call.__name__)
+        return await call
+
+
+async def test_a_delegating_plane_passes_every_call_on_in_the_way_of_its_subclass(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    plane = Counting(MemoryPlane(store))
+    assert plane.info == store.info
+    assert plane.splits_snapshot
+    await plane.put(["a"], {"response": [ROW]})
+    assert list(await plane.get(["a"], ["response"])) == ["response"]
+    assert await plane.list_keys() == ["a"]
+    await plane.snapshot_index(tmp_path)
+    stamp = PlaneStamp("0" * 64, 0, 0, "0" * 64, 0, "0" * 64, 0, plane.info)
+    await plane.snapshot_rows(tmp_path, stamp)
+    assert read_stamp(tmp_path) == stamp
+    await plane.clear(["a"])
+    assert await MemoryPlane(store).list_keys() == []
+    await plane.close()
+    with pytest.raises(PlaneError, match="closed client"):
+        await plane.list_keys()
+    assert plane.passed == [
+        "put",
+        "get",
+        "list_keys",
+        "snapshot_index",
+        "snapshot_rows",
+        "clear",
+        "close",
+        "list_keys",
+    ]

@@ -25,7 +25,7 @@ from cutlock.samplers import (
     parse_sampler,
 )
 from cutlock.samplers.base import GatedSampler
-from cutlock.samplers.windowed import WindowedSampler
+from cutlock.samplers.builtin import WindowedSampler
 from cutlock.spare_pool import Shortfall
 from tests.support.bundles import finished, prompt
 from tests.support.loop import at_once, entered, settle, turns
@@ -143,7 +143,7 @@ class TestAdmission:
         await asyncio.wait({waiting})
         assert waiting.cancelled()
         assert tested.cursor == 0
-        assert not version._waiters
+        assert not version._raised.waiters
 
     @pytest.mark.parametrize("window", [0, 1, 2])
     def test_windowed_has_no_gate(self, window: int) -> None:

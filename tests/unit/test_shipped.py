@@ -8,7 +8,7 @@ import click
 import pytest
 
 import cutlock
-from cutlock.report.command import NamedPath
+from cutlock.cli.options import NamedPath
 from cutlock.shipped import named_file, shipped
 
 ROOT = Path(cutlock.__file__).parents[2]

@@ -22,17 +22,16 @@ from safetensors.torch import load_file
 import cutlock
 import cutlock.samplers
 from cutlock.alphabet import ARGUMENTS, Action
-from cutlock.bundle.artifacts import MANIFEST, POLICY, TRAINING_INFO
 from cutlock.bundle.contents import decode_cut
+from cutlock.bundle.layout import MANIFEST, POLICY, TRAINING_INFO
 from cutlock.bundle.verification import verify
 from cutlock.errors import BundleCorruptError, MisuseError, PlaneError
 from cutlock.events import read_log
 from cutlock.plane.memory import MemoryBootstrap, MemoryPlane
 from cutlock.run.directory import RunDirectory
-from cutlock.samplers.in_order import InOrderSampler
+from cutlock.samplers.builtin import InOrderSampler
 from cutlock.workers.base import OPTIMIZER_FILE, WEIGHTS_FILE, PolicyShape
-from cutlock.workers.policy_files import read_state, write_state
-from cutlock.workers.torch_trainer import TorchTrainer
+from cutlock.workers.torch_trainer import TorchTrainer, read_state, write_state
 from tests.support.bundles import reseal_all, save
 from tests.support.commands import content, cutlock_
 from tests.support.corruption import Executed
@@ -196,9 +195,9 @@ def test_pickles_are_opened_in_one_place_of_the_package() -> None:
                 assert node.id not in {"eval", "exec"}, source
     # The error that torch raises, and what a unit writes its rows with: neither opens any.
     others = {
-        "policy_files: pickle.UnpicklingError",
-        "aside: pickle.Pickler",
-        "aside: pickle.PickleBuffer",
+        "torch_trainer: pickle.UnpicklingError",
+        "concurrent_snapshot: pickle.Pickler",
+        "concurrent_snapshot: pickle.PickleBuffer",
     }
     assert used == {"transfer_queue: pickle.load", *others}
 

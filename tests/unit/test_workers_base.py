@@ -2,7 +2,7 @@ import pytest
 
 from cutlock.errors import ConfigError
 from cutlock.workers.base import Prompt, PromptSet, Verifier
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 
 
 def test_the_digest_of_a_prompt_is_of_its_tokens_alone():

@@ -6,7 +6,7 @@ import torch
 from cutlock.errors import ConfigError, ConfigMismatchError, MisuseError
 from cutlock.workers.base import GENERATED_FIELDS, Generator, PolicyShape
 from cutlock.workers.policy import build_policy
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 from cutlock.workers.torch_generator import LocalGenerator, TorchGenerator
 
 TASK = ReverseTask(20)

@@ -5,12 +5,11 @@ import pytest
 import torch
 
 from cutlock.errors import BundleCorruptError, ConfigMismatchError, RowsMissingError
-from cutlock.workers.advantages import group_relative_advantages
 from cutlock.workers.base import POLICY_FILES, PolicyShape, Trainer
-from cutlock.workers.chain import FIRST_CHAIN, extend_chain
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 from cutlock.workers.torch_generator import TorchGenerator
 from cutlock.workers.torch_trainer import Learning, LocalTrainer, TorchTrainer
+from cutlock.workers.training import FIRST_CHAIN, extend_chain, group_relative_advantages
 
 TASK = ReverseTask(400)
 

@@ -61,16 +61,16 @@ Resume(p) ==
 
 Release(p) == at[p] = "inside" /\ HandOver([at EXCEPT ![p] = "idle"])
 
-\* Somebody asks the task to end: while it waits, or in the turn of the hand-over.
+\* The task is cancelled while it waits, or in the turn of the hand-over.
 Cancel(p) ==
     /\ at[p] \in {"waiting", "granted"}
     /\ at' = [at EXCEPT ![p] = "leaving"]
     /\ UNCHANGED <<owner, queue>>
 
-\* Whether who is cancelled in the turn of its hand-over hands the lock on.
+\* Whether a task that is cancelled in the turn of its hand-over passes the lock on.
 GivesBack == TRUE
 
-\* A cancelled task runs again, and goes.
+\* A cancelled task runs again, and leaves.
 Notice(p) ==
     /\ at[p] = "leaving"
     /\ IF owner = p /\ GivesBack
@@ -97,9 +97,9 @@ Holders == {p \in People : at[p] \in {"granted", "inside"}}
 \* Nobody shares the lock, and nobody has it whose it is not.
 Exclusion == Holders \subseteq {owner} /\ Cardinality(Holders) <= 1
 
-\* While somebody waits, the lock is somebody's who will hand it on.
+\* While a task waits, the lock is owned by a task that will pass it on.
 NoLostWakeup == Waiting(queue) # <<>> => owner # "nobody" /\ at[owner] # "idle"
 
-\* Who waits gets the lock, unless it is cancelled.
+\* A waiting task gets the lock, unless it is cancelled.
 Served == \A p \in People : at[p] = "waiting" ~> at[p] # "waiting"
 =============================================================================

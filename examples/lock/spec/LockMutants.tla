@@ -3,7 +3,7 @@
 (* operator of `Lock` by one of these.                                       *)
 EXTENDS Lock
 
-\* A task that is cancelled in the turn of its hand-over just goes.
+\* A task that is cancelled in the turn of its hand-over simply leaves.
 JustGoes == FALSE
 
 \* Who comes queues behind those who were cancelled, too.

@@ -13,7 +13,7 @@ from typing import Any
 
 from cutlock.alphabet import Action
 from cutlock.audit.check import Check, Handler
-from cutlock.workers.chain import FIRST_CHAIN, extend_chain
+from cutlock.workers.training import FIRST_CHAIN, extend_chain
 
 __all__ = ["PENDING", "Fate", "Fates"]
 

@@ -12,12 +12,11 @@ from cutlock.bond.actors import Actor
 from cutlock.bond.alphabet import Alphabet
 from cutlock.bond.bond import Bond, Constants, Setting, Stepper
 from cutlock.bond.compare import Difference, differences
-from cutlock.bond.cover import cover, explored
-from cutlock.bond.coverage import ModelPaths
-from cutlock.bond.following import Ending, Replayed
+from cutlock.bond.cover import ModelPaths, cover, explored
 from cutlock.bond.logs import Accepted, Journal, accept, read_journal
 from cutlock.bond.patches import Patch
-from cutlock.bond.replay import read_trace, replay
+from cutlock.bond.processes import Processes
+from cutlock.bond.replay import Ending, Replayed, read_trace, replay, walk_of
 from cutlock.bond.stops import Stops
 from cutlock.bond.subject import State
 from cutlock.bond.table import step_table
@@ -47,6 +46,7 @@ __all__ = [
     "NotEnabledError",
     "NoticedError",
     "Patch",
+    "Processes",
     "Replayed",
     "Setting",
     "State",
@@ -63,4 +63,5 @@ __all__ = [
     "record",
     "replay",
     "step_table",
+    "walk_of",
 ]

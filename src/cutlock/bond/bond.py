@@ -14,14 +14,15 @@ from cutlock.alphabet import snake
 from cutlock.bond.alphabet import Alphabet
 from cutlock.bond.patches import Patch, patched
 from cutlock.bond.subject import State, Subject
-from cutlock.bond.walk import Explain
+from cutlock.bond.walk import Explain, unexplained
 from cutlock.errors import ConfigError, ConformanceError
 from cutlock.tlc.action import ActionCall
+from cutlock.tlc.itf import Counterexample
 from cutlock.tlc.logcheck import LogSpec
 from cutlock.tlc.manifest import Manifest, Model, load_manifest
 from cutlock.tlc.values import Value, to_tla
 
-__all__ = ["PLANES", "Bond", "Constants", "Setting", "Stepper"]
+__all__ = ["PLANES", "Bond", "Constants", "Setting", "Stepped", "Stepper", "require_variables"]
 
 PLANES = ("memory", "transfer_queue")
 """Where what a protocol stores may live."""
@@ -40,10 +41,17 @@ class Setting:
     plane: str = PLANES[0]
     seed: int = 0
     """For whatever is random in the stepper, so that it is the same every time."""
-    faulty: bool = False
-    """Whether the fault that answers to the model is switched in."""
+    fault: str | None = None
+    """The fault that is switched in, by its name in `Bond.faults`; None for the code as it is."""
     calls: tuple[ActionCall, ...] = ()
     """The actions that will be done: for a choice that the code makes earlier than the spec."""
+    trace: Counterexample | None = None
+    """What is replayed; None for a walk through a graph."""
+
+    @property
+    def faulty(self) -> bool:
+        """Whether a fault is switched in."""
+        return self.fault is not None
 
 
 class Stepper:
@@ -57,6 +65,13 @@ class Stepper:
     def do(self, call: ActionCall, /) -> None:
         """Do one action of the alphabet."""
         getattr(self, snake(call.name))(**call.arguments)
+
+    def refusal(self) -> str:
+        """What a check of the code has said that goes no further; empty if none has.
+
+        It is told beside a difference, in place of what `Bond.explain` says.
+        """
+        return ""
 
     def close(self) -> None:
         """End everything."""
@@ -91,8 +106,10 @@ class Bond(Generic[S]):
     """Those of `PLANES` that the stepper can be made on."""
     logs: LogSpec | None = None
     """The module that accepts logs."""
-    explain: Explain = lambda call, variables: ""
+    explain: Explain = unexplained
     """What a difference usually means."""
+    no_place: Mapping[str, str] = field(default_factory=dict)
+    """By the mutants of the manifest whose counterexamples cannot be replayed on this code: why."""
 
     @cached_property
     def models(self) -> Manifest:
@@ -122,24 +139,24 @@ class Bond(Generic[S]):
         return self.models.config(model).constants
 
     @contextlib.contextmanager
-    def begin(self, setting: Setting) -> Iterator[Subject]:
+    def begin(self, setting: Setting) -> Iterator[Stepped[S]]:
         """Real objects in the initial state, with the fault switched in if it is asked for.
 
         Raises:
-            ConfigError: no fault answers to the model, or there is no such plane.
+            ConfigError: there is no such fault or plane.
             ConformanceError: the stepper has no method for an action, or one of other arguments.
         """
         require_plane(self, setting.plane)
-        if setting.faulty and setting.model not in self.faults:
+        if setting.fault is not None and setting.fault not in self.faults:
             raise ConfigError(
-                f"no fault of {self.name} answers to {setting.model!r}; there are: "
+                f"no fault of {self.name} answers to {setting.fault!r}; there are: "
                 f"{', '.join(self.faults) or 'none'}; add it to `faults`"
             )
-        with patched(self.faults[setting.model] if setting.faulty else ()):
+        with patched(() if setting.fault is None else self.faults[setting.fault]):
             stepper = self.stepper(setting)
             try:
                 _require_methods(self.alphabet, stepper)
-                yield _Stepped(self, stepper)
+                yield Stepped(self, stepper)
             finally:
                 stepper.close()
 
@@ -156,18 +173,28 @@ def require_plane(bond: Bond[S], plane: str) -> None:
         )
 
 
-class _Stepped(Generic[S]):
-    """A stepper with its alphabet and its observation."""
+class Stepped(Generic[S]):
+    """A stepper with its alphabet and its observation: a `Subject`."""
 
     def __init__(self, bond: Bond[S], stepper: S) -> None:
         self._bond = bond
         self._stepper = stepper
 
     def do(self, call: ActionCall, /) -> None:
+        """See `Subject.do`."""
         self._bond.alphabet.check(call)
         self._stepper.do(call)
 
+    def explain(self, call: ActionCall, variables: frozenset[str]) -> str:
+        """What has refused, or what a difference in these variables usually means."""
+        return self._stepper.refusal() or self._bond.explain(call, variables)
+
     def state(self) -> State:
+        """See `Subject.state`.
+
+        Raises:
+            ConformanceError: a value is none of TLA+.
+        """
         state = self._bond.observe(self._stepper)
         for name, value in state.items():
             try:

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cutlock.bond.bond import PLANES, Bond, S
-from cutlock.bond.cover import cover
-from cutlock.bond.coverage import Diverged, ModelPaths
-from cutlock.bond.following import Ending, Replayed
+from cutlock.bond.cover import Diverged, ModelPaths, cover
 from cutlock.bond.logs import Accepted, accept
-from cutlock.bond.replay import replay
+from cutlock.bond.replay import Ending, Replayed, replay
 from cutlock.bond.table import step_table
 from cutlock.errors import ConformanceError, DivergenceError
 from cutlock.tlc.action import ActionCall

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -13,11 +14,12 @@ from cutlock.bond.bond import Bond, S
 from cutlock.errors import ConformanceError, ToolError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.itf import value_from_itf, value_to_itf
-from cutlock.tlc.logcheck import LogVerdict, check_logs, event
+from cutlock.tlc.logcheck import LogSpec, LogVerdict, check_logs, event
+from cutlock.tlc.outcome import Progress
 from cutlock.tlc.run import Toolchain
 from cutlock.tlc.values import Function, Value, to_tla
 
-__all__ = ["Accepted", "Journal", "accept", "read_journal"]
+__all__ = ["Accepted", "Journal", "Log", "accept", "accept_logs", "read_journal"]
 
 
 class Journal:
@@ -68,6 +70,16 @@ def read_journal(path: Path, alphabet: Alphabet) -> list[ActionCall]:
     return calls
 
 
+@dataclass(frozen=True)
+class Log:
+    """One log as the specification gets it."""
+
+    name: str
+    events: tuple[Value, ...]
+    places: tuple[str, ...]
+    """Where each event stands, for a person."""
+
+
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one log."""
 
@@ -77,11 +89,17 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int
     """Of the events."""
     refused: str | None = None
-    """The first event that the specification does not allow, with its place from 1."""
+    """Where the first event stands that the specification does not allow."""
     broken: str | None = None
     """The promise that does not hold after that event; None if no step fits it."""
     state: dict[str, str] = {}
     """Before the event, or after it if a promise is broken."""
+
+    @property
+    def at(self) -> int:
+        """The refused event, from 0; -1 if it is the initial state that breaks a promise."""
+        # A promise is broken by the last event that could be taken.
+        return self.accepted - (self.broken is not None)
 
     def __str__(self) -> str:
         """For a person."""
@@ -117,28 +135,50 @@ def accept(
             )
         for call in calls:
             bond.alphabet.check(call)
-    events = [[event(call.name, call.arguments) for call in calls] for calls in logs.values()]
-    verdicts = check_logs(toolchain, bond.logs, events)
-    return tuple(
-        _accepted(name, calls, verdict)
-        for (name, calls), verdict in zip(logs.items(), verdicts, strict=True)
-    )
+    given = [
+        Log(
+            name,
+            tuple(event(call.name, call.arguments) for call in calls),
+            tuple(f"event {at} of {len(calls)}, {call}" for at, call in enumerate(calls, 1)),
+        )
+        for name, calls in logs.items()
+    ]
+    return accept_logs(toolchain, bond.logs, given)
 
 
-def _accepted(name: str, calls: Sequence[ActionCall], verdict: LogVerdict) -> Accepted:
-    if verdict.ok:
-        return Accepted(log=name, ok=True, events=verdict.length, accepted=verdict.accepted)
-    # A promise is broken by the last event that could be taken.
-    at = verdict.accepted - (verdict.broken is not None)
-    refused = "the initial state" if at < 0 else f"event {at + 1} of {len(calls)}, {calls[at]}"
-    shown = verdict.shown if isinstance(verdict.shown, Function) else {}
-    return Accepted(
-        log=name,
-        ok=False,
+def accept_logs(
+    toolchain: Toolchain,
+    spec: LogSpec,
+    logs: Sequence[Log],
+    watch: Callable[[Progress], None] | None = None,
+) -> tuple[Accepted, ...]:
+    """Have TLC take the events of each log, one after the other, in one start of it.
+
+    Args:
+        watch: told how far TLC is, about once a minute.
+
+    Raises:
+        BudgetError: the time limit came first.
+        ToolError: TLC failed.
+    """
+    verdicts = check_logs(toolchain, spec, [log.events for log in logs], watch=watch)
+    return tuple(_accepted(log, verdict) for log, verdict in zip(logs, verdicts, strict=True))
+
+
+def _accepted(log: Log, verdict: LogVerdict) -> Accepted:
+    found = Accepted(
+        log=log.name,
+        ok=verdict.ok,
         events=verdict.length,
         accepted=verdict.accepted,
-        refused=refused,
         broken=verdict.broken,
+    )
+    if verdict.ok:
+        return found
+    shown = verdict.shown if isinstance(verdict.shown, Function) else {}
+    return msgspec.structs.replace(
+        found,
+        refused="the initial state" if found.at < 0 else log.places[found.at],
         state={str(variable): to_tla(value) for variable, value in shown.items()},
     )
 

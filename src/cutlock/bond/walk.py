@@ -10,13 +10,19 @@ from cutlock.errors import DivergenceError, NotEnabledError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.values import Value
 
-__all__ = ["INITIAL", "Explain", "StatesDifferError", "Walk", "WalkError", "take"]
+__all__ = ["INITIAL", "Explain", "StatesDifferError", "Walk", "WalkError", "take", "unexplained"]
 
 Walk = Sequence[tuple[ActionCall, Mapping[str, Value] | None]]
 """Actions, each with the whole state after it; None where nothing is compared, which is faster."""
 
 Explain = Callable[[ActionCall, frozenset[str]], str]
 """What a difference in these variables after that action usually means; empty for nothing."""
+
+
+def unexplained(call: ActionCall, variables: frozenset[str]) -> str:
+    """An `Explain` that has nothing to say."""
+    return ""
+
 
 INITIAL = ActionCall("Init")
 """What the initial state is found by."""
@@ -54,7 +60,7 @@ def take(
     subject: Subject,
     *,
     start: Mapping[str, Value] | None = None,
-    explain: Explain = lambda call, variables: "",
+    explain: Explain = unexplained,
 ) -> None:
     """Do every action of a walk and compare the states.
 

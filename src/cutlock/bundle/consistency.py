@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutlock.bundle.artifacts import INDEX, LEDGER, LOADER, RESERVE, TRAINING_INFO
+from cutlock.bundle.layout import INDEX, LEDGER, LOADER, RESERVE, TRAINING_INFO
 from cutlock.errors import InvariantError
 from cutlock.records import IndexEntry, LedgerRecord, Phase, Snapshot
 

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 
 from cutlock.buffer import index_digest
-from cutlock.bundle.artifacts import (
+from cutlock.bundle.consistency import problems
+from cutlock.bundle.layout import (
     DATA_PLANE,
     INDEX,
     LEDGER,
@@ -25,11 +26,10 @@ from cutlock.bundle.artifacts import (
     TRAINING_INFO,
     is_part,
 )
-from cutlock.bundle.consistency import problems
 from cutlock.bundle.strict import corrupt, decode_json, decode_msgpack
 from cutlock.bundle.verification import VerifiedBundle
 from cutlock.errors import SaveError
-from cutlock.plane.base import PlaneInfo, PlaneStamp
+from cutlock.plane.base import PlaneInfo, PlaneStamp, StampFile
 from cutlock.records import IndexEntry, LedgerRecord, LoaderState, Occurrence, Snapshot, digest_of
 
 __all__ = [
@@ -107,13 +107,6 @@ class TrainingInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Over all its prompts in order: the loader's position means nothing in another one."""
     packages: dict[str, str]
     """Package name to version."""
-
-
-class _Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Content of the stamp file, as `plane.base.write_stamp` lays it out."""
-
-    storage_saved: bool
-    user_metadata: PlaneStamp
 
 
 def encode_sidecars(cut: Snapshot) -> dict[str, bytes]:
@@ -265,7 +258,7 @@ def _check_stamp(bundle: VerifiedBundle, cut: Snapshot, info: TrainingInfo) -> N
 
 
 def _read_stamp(bundle: VerifiedBundle) -> PlaneStamp:
-    snapshot = decode_json(bundle.read(STAMP), _Snapshot, None, bundle.path, STAMP)
+    snapshot = decode_json(bundle.read(STAMP), StampFile, None, bundle.path, STAMP)
     _compare(bundle, STAMP, storage_saved=(True, snapshot.storage_saved))
     return snapshot.user_metadata
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from cutlock.bundle.artifacts import MANIFEST
+from cutlock.bundle.layout import MANIFEST
 from cutlock.bundle.strict import corrupt, decode_json
 from cutlock.records import digest_of
 

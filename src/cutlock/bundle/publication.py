@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlock.bundle.files import REAL, FileSystem, Mark, remove_tree, saving, walk
+from cutlock.bundle.layout import Place, directory_name, parse_name
 from cutlock.bundle.manifest import Manifest
-from cutlock.bundle.names import Place, directory_name, parse_name
 from cutlock.bundle.verification import read_manifest, verify
 from cutlock.errors import BundleCorruptError, BundleNotFoundError, ConfigError, MisuseError
 

@@ -9,10 +9,9 @@ import hashlib
 from contextlib import closing
 from pathlib import Path
 
-from cutlock.bundle.artifacts import DATA_PLANE, MANIFEST, required
 from cutlock.bundle.files import REAL, FileSystem, Kind, bounded, digest_files, walk
+from cutlock.bundle.layout import DATA_PLANE, MANIFEST, Place, parse_name, required
 from cutlock.bundle.manifest import LONGEST, FileRecord, Manifest, decode_manifest
-from cutlock.bundle.names import Place, parse_name
 from cutlock.bundle.strict import corrupt
 from cutlock.errors import BundleNotFoundError, MisuseError
 

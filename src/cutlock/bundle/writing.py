@@ -14,15 +14,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from cutlock.bundle.artifacts import (
-    DATA_PLANE,
-    MANIFEST,
-    POLICY,
-    SIDECARS,
-    TRAINING_INFO,
-    is_part,
-    required,
-)
 from cutlock.bundle.files import (
     REAL,
     FileSystem,
@@ -34,8 +25,18 @@ from cutlock.bundle.files import (
     saving,
     walk,
 )
+from cutlock.bundle.layout import (
+    DATA_PLANE,
+    MANIFEST,
+    POLICY,
+    SIDECARS,
+    TRAINING_INFO,
+    Place,
+    directory_name,
+    is_part,
+    required,
+)
 from cutlock.bundle.manifest import FileRecord, Manifest, encode_manifest
-from cutlock.bundle.names import Place, directory_name
 from cutlock.bundle.publication import abandon_name, scan
 from cutlock.bundle.verification import read_manifest
 from cutlock.errors import (

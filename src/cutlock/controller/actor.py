@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlock.controller.assembly import Parts, assemble
-from cutlock.controller.core import Controller, RunReport, Status
+from cutlock.controller.core import Controller
 from cutlock.events import EventLog
 from cutlock.plane.base import DataPlane
 from cutlock.run.config import RunConfig
-from cutlock.run.directory import RunDirectory
+from cutlock.run.directory import RunDirectory, Seen
 from cutlock.run.restore import PlaneReady
 from cutlock.run.save import RunIdentity
+from cutlock.run.status import RunReport, Status
 from cutlock.stops import StopPoints
 from cutlock.workers.base import Generator, PromptSet, Trainer
 
@@ -34,6 +35,8 @@ class ActorArguments:
     generator: Generator
     run_id: str
     root: Path
+    seen: Seen
+    """What the directory was like when the plan was made."""
     stops: StopPoints
 
 
@@ -46,7 +49,7 @@ class ControllerActor:
     async def run(self, arguments: ActorArguments) -> RunReport:
         """Restore and run to the end; raises what the run raises."""
         directory = RunDirectory(arguments.root)
-        with directory.lock():
+        with directory.taken(arguments.seen):
             incarnation = directory.next_incarnation()
             events = EventLog(directory.log_path(incarnation))
             try:

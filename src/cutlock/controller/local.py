@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 from cutlock.controller.assembly import Parts, assemble, build_prompts
 from cutlock.controller.core import Controller
 from cutlock.events import EventLog, Events
-from cutlock.plane.base import DataPlane
-from cutlock.plane.memory import MemoryBootstrap, MemoryPlane, MemoryStore
+from cutlock.plane.memory import MemoryBootstrap, MemoryStore
 from cutlock.run.config import RunConfig
 from cutlock.run.directory import RunDirectory
 from cutlock.run.restore import ResumePlan, load_plane
@@ -48,13 +47,10 @@ async def build_local(
     bootstrap = MemoryBootstrap(store, units=config.plane.units)
     ready = await load_plane(plan, bootstrap)
 
-    async def connect() -> DataPlane:
-        return MemoryPlane(bootstrap.store)
-
     core = TorchTrainer(
         prompts.shape, seed=config.seed, learning=Learning(rate=config.workers.learning_rate)
     )
-    trainer = LocalTrainer(core, await connect())
+    trainer = LocalTrainer(core, await bootstrap.connect())
     if plan is not None:
         await trainer.load(plan.policy_directory)
     incarnation = directory.next_incarnation()
@@ -63,7 +59,7 @@ async def build_local(
         Parts(
             config=config,
             prompts=prompts,
-            connect=connect,
+            connect=bootstrap.connect,
             trainer=trainer,
             generator=generator or LocalGenerator(TorchGenerator(prompts.shape, prompts)),
             identity=RunIdentity(facts.run_id, incarnation),

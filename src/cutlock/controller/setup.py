@@ -20,7 +20,6 @@ import ray.exceptions
 
 from cutlock.controller.actor import ActorArguments, ControllerActor
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.core import RunReport, Status
 from cutlock.errors import (
     ConfigError,
     CutlockError,
@@ -34,13 +33,14 @@ from cutlock.run.config import RunConfig
 from cutlock.run.directory import RunDirectory
 from cutlock.run.endpoint import announced
 from cutlock.run.restore import PlaneReady, ResumePlan, load_plane
+from cutlock.run.status import RunReport, Status
 from cutlock.stops import NO_STOPS, StopPoints
+from cutlock.waiting import mark_retrieved
 from cutlock.workers.base import Generator, PromptSet, RowReader, Trainer
 from cutlock.workers.ray_workers import (
     RayGenerators,
     RayTrainer,
     SlowGenerator,
-    mark_retrieved,
     torch_trainer,
 )
 from cutlock.workers.torch_trainer import Learning
@@ -195,6 +195,7 @@ async def single_controller(
             generator=generators,
             run_id=directory.facts().run_id,
             root=directory.root,
+            seen=directory.seen,
             stops=stops,
         )
         yield SingleController(controller, arguments, watch)

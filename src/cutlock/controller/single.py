@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutlock.controller.core import Status
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.run.config import RunConfig
-from cutlock.run.opening import open_directory
+from cutlock.run.start import plan_start
+from cutlock.run.status import Status
 from cutlock.workers.base import Generator, PromptSet, RowReader, Trainer
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def setup_single_controller(
     from cutlock.controller import setup
 
     setup.require_transfer_queue(config)
-    directory, plan = open_directory(root, config, prompts, bundle=bundle, with_rows=with_rows)
+    directory, plan = plan_start(root, config, prompts, bundle=bundle, with_rows=with_rows)
     watch = watch or setup.in_silence
     async with (
         setup.own_ray(config, watch) if mine else contextlib.nullcontext(),

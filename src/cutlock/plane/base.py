@@ -11,9 +11,9 @@ field has one dtype and one number of dimensions. All keys of a run live in one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,14 +27,21 @@ __all__ = [
     "STAMP_FILE",
     "BootstrapPlane",
     "DataPlane",
+    "DelegatingPlane",
     "Fields",
+    "Inventory",
     "PlaneInfo",
     "PlaneStamp",
+    "RestorablePlane",
     "SnapshotMode",
+    "StampFile",
     "read_stamp",
     "require_loadable",
+    "take_inventory",
     "write_stamp",
 ]
+
+T = TypeVar("T")
 
 Fields: TypeAlias = "Mapping[str, Sequence[torch.Tensor]]"
 """Field name to one tensor per key, in the order of the keys.
@@ -49,8 +56,8 @@ READABLE_VERSIONS: Mapping[str, tuple[str, ...]] = {
 """By kind of store, the versions whose snapshots load into each other."""
 
 SnapshotMode = Literal["aside", "request"]
-"""How a storage unit writes its rows: beside its requests, or as one of them, for which all
-others wait. What is loaded is the same."""
+"""How a storage unit writes its rows: `aside` is concurrently with its requests, `request` is as
+one of them, for which all others wait. What is loaded is the same."""
 
 STAMP_FILE = "metadata.json"
 """File in a snapshot directory, written last, that holds the caller's stamp."""
@@ -84,8 +91,8 @@ class PlaneStamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plane: PlaneInfo
 
 
-class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
-    """Content of `metadata.json`; the layout is TransferQueue's, which reads it on load."""
+class StampFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Content of `STAMP_FILE`; the layout is TransferQueue's, which reads it on load."""
 
     storage_saved: bool
     user_metadata: PlaneStamp
@@ -93,7 +100,7 @@ class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
 
 def write_stamp(directory: Path, stamp: PlaneStamp) -> None:
     """Mark the snapshot in `directory` as whole. Nothing is synced: the bundle does that."""
-    content = msgspec.json.encode(_Metadata(storage_saved=True, user_metadata=stamp))
+    content = msgspec.json.encode(StampFile(storage_saved=True, user_metadata=stamp))
     (directory / STAMP_FILE).write_bytes(msgspec.json.format(content))
 
 
@@ -105,7 +112,7 @@ def read_stamp(directory: Path) -> PlaneStamp:
     """
     path = directory / STAMP_FILE
     try:
-        metadata = msgspec.json.decode(path.read_bytes(), type=_Metadata)
+        metadata = msgspec.json.decode(path.read_bytes(), type=StampFile)
     except FileNotFoundError:
         raise PlaneError(
             f"{path} does not exist: the snapshot never ended; restore an older bundle"
@@ -234,13 +241,82 @@ class DataPlane(Protocol):
         ...
 
 
-class BootstrapPlane(Protocol):
-    """The driver's client: starts the store, restores it once, stops it."""
+class DelegatingPlane:
+    """A `DataPlane` in front of another one, for clients that add something to a few calls.
+
+    Args:
+        plane: the client that every call is passed on to.
+    """
+
+    def __init__(self, plane: DataPlane) -> None:
+        self._plane = plane
+
+    def _pass_on(self, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """What is awaited for a call of the other client: the call, unless a subclass has it
+        made elsewhere, as in another thread.
+        """
+        return call
 
     @property
     def info(self) -> PlaneInfo:
-        """Kind, version and number of units of the store that it started."""
-        ...
+        """See `DataPlane.info`."""
+        return self._plane.info
+
+    @property
+    def splits_snapshot(self) -> bool:
+        """See `DataPlane.splits_snapshot`."""
+        return self._plane.splits_snapshot
+
+    async def put(self, keys: Sequence[str], fields: Fields) -> None:
+        """See `DataPlane.put`."""
+        await self._pass_on(self._plane.put(keys, fields))
+
+    async def get(
+        self, keys: Sequence[str], fields: Sequence[str]
+    ) -> dict[str, list[torch.Tensor]]:
+        """See `DataPlane.get`."""
+        return await self._pass_on(self._plane.get(keys, fields))
+
+    def clear(self, keys: Sequence[str]) -> Coroutine[Any, Any, None]:
+        """See `DataPlane.clear`."""
+        return self._pass_on(self._plane.clear(keys))
+
+    async def list_keys(self) -> list[str]:
+        """See `DataPlane.list_keys`."""
+        return await self._pass_on(self._plane.list_keys())
+
+    async def snapshot_index(self, directory: Path) -> None:
+        """See `DataPlane.snapshot_index`."""
+        await self._pass_on(self._plane.snapshot_index(directory))
+
+    async def snapshot_rows(self, directory: Path, stamp: PlaneStamp) -> None:
+        """See `DataPlane.snapshot_rows`."""
+        await self._pass_on(self._plane.snapshot_rows(directory, stamp))
+
+    async def close(self) -> None:
+        """See `DataPlane.close`."""
+        await self._pass_on(self._plane.close())
+
+
+class Inventory(NamedTuple):
+    """The rows that a store lists, beside those that the index owns."""
+
+    listed: Collection[str]
+    """Keys of the rows that the store has."""
+    missing: list[str]
+    """Keys of rows of the index that the store has not, sorted."""
+    unowned: list[str]
+    """Keys of rows of the store that the index does not own, sorted."""
+
+
+async def take_inventory(plane: DataPlane, owned: Collection[str]) -> Inventory:
+    """Compare the rows of a store with those that the index owns."""
+    listed, indexed = set(await plane.list_keys()), set(owned)
+    return Inventory(listed, sorted(indexed - listed), sorted(listed - indexed))
+
+
+class RestorablePlane(Protocol):
+    """A store that can be restored, once and while nobody uses it."""
 
     async def require_untouched(self) -> None:
         """Show that no client has used the store, and that no other client is connected.
@@ -266,6 +342,19 @@ class BootstrapPlane(Protocol):
 
         After an error that came once loading had begun, the store is unusable and says so.
         """
+        ...
+
+
+class BootstrapPlane(RestorablePlane, Protocol):
+    """The driver's client: starts the store, restores it once, stops it."""
+
+    @property
+    def info(self) -> PlaneInfo:
+        """Kind, version and number of units of the store that it started."""
+        ...
+
+    async def connect(self) -> DataPlane:
+        """A new client of the store; a run makes its own when the store has been restored."""
         ...
 
     async def stop(self) -> None:

@@ -51,7 +51,7 @@ from cutlock.plane.checks import (
     missing_keys,
     name,
 )
-from cutlock.plane.lifeline import Lifeline
+from cutlock.plane.liveness import LivenessProbe
 
 __all__ = [
     "INDEX_FILE",
@@ -275,7 +275,7 @@ class MemoryPlane:
         store.clients += 1
         self._store = store
         self._limit_s = limit_s
-        self._lifeline = Lifeline()
+        self._probe = LivenessProbe()
         self._closed = False
 
     @property
@@ -420,8 +420,8 @@ class MemoryPlane:
     ) -> T:
         if self._closed:
             raise closed(call)
-        self._lifeline.require(call)
-        return await self._lifeline.bounded(call, keys, self._limit_s, work(*arguments), slow=slow)
+        self._probe.require(call)
+        return await self._probe.bounded(call, keys, self._limit_s, work(*arguments), slow=slow)
 
 
 class MemoryBootstrap:
@@ -438,6 +438,10 @@ class MemoryBootstrap:
     def info(self) -> PlaneInfo:
         """Kind, version and number of units of the store."""
         return self.store.info
+
+    async def connect(self) -> MemoryPlane:
+        """See `BootstrapPlane.connect`."""
+        return MemoryPlane(self.store)
 
     async def require_untouched(self) -> None:
         """See `BootstrapPlane.require_untouched`."""

@@ -13,14 +13,13 @@ from collections.abc import Collection, Coroutine, Sequence
 from typing import Any
 
 from cutlock.errors import InvariantError, MisuseError
-from cutlock.plane.base import DataPlane, Fields
+from cutlock.plane.base import DataPlane, DelegatingPlane, Fields
 from cutlock.plane.checks import name
-from cutlock.plane.passing import PassingPlane
 
 __all__ = ["PinningPlane"]
 
 
-class PinningPlane(PassingPlane):
+class PinningPlane(DelegatingPlane):
     """A `DataPlane` in front of another one; all changes of the controller go through it.
 
     Args:

@@ -11,7 +11,7 @@ some calls with nothing at all. What this adapter adds to them:
 - a clear fails, and frees nothing, if a unit does not answer: it would report success;
 - a unit writes its part of a snapshot beside its requests, which would wait for it;
 - every call has a limit, and ends as soon as a part is dead: a dead controller is waited for
-  without end, a dead unit for minutes, by every call anew (see `cutlock.plane.lifeline`).
+  without end, a dead unit for minutes, by every call anew (see `cutlock.plane.liveness`).
 
 A put or clear that has begun is never cancelled, because what it does next would hit
 whichever row has its index by then: it goes on when its caller is cancelled or timed out, and
@@ -61,7 +61,6 @@ from cutlock.errors import (
     PlaneTouchedError,
     RowsMissingError,
 )
-from cutlock.plane.aside import write_aside
 from cutlock.plane.base import (
     READABLE_VERSIONS,
     Fields,
@@ -83,7 +82,8 @@ from cutlock.plane.checks import (
     name,
     what_of,
 )
-from cutlock.plane.lifeline import Lifeline, Part
+from cutlock.plane.concurrent_snapshot import write_concurrently
+from cutlock.plane.liveness import LivenessProbe, Part
 
 __all__ = [
     "INDEX_FILE",
@@ -136,14 +136,14 @@ class _StrictManager(AsyncSimpleStorageManager):  # type: ignore[misc]
     """The units by their ids; set, like the rest, by the plane that the client is of."""
     actors: Mapping[str, str]
     """The names of their Ray actors."""
-    aside: bool
-    """Whether they write snapshots beside their requests (see `cutlock.plane.aside`)."""
-    lifeline: Lifeline
+    concurrent: bool
+    """Whether they write snapshots beside their requests; see `concurrent_snapshot`."""
+    probe: LivenessProbe
 
     async def _put_to_single_storage_unit(
         self, *arguments: Any, target_storage_unit: str, **named: Any
     ) -> None:
-        with self.lifeline.asking(self.units[target_storage_unit]):
+        with self.probe.asking(self.units[target_storage_unit]):
             await super()._put_to_single_storage_unit(
                 *arguments, target_storage_unit=target_storage_unit, **named
             )
@@ -151,7 +151,7 @@ class _StrictManager(AsyncSimpleStorageManager):  # type: ignore[misc]
     async def _get_from_single_storage_unit(
         self, *arguments: Any, target_storage_unit: str, **named: Any
     ) -> Any:
-        with self.lifeline.asking(self.units[target_storage_unit]):
+        with self.probe.asking(self.units[target_storage_unit]):
             return await super()._get_from_single_storage_unit(
                 *arguments, target_storage_unit=target_storage_unit, **named
             )
@@ -159,13 +159,13 @@ class _StrictManager(AsyncSimpleStorageManager):  # type: ignore[misc]
     async def _clear_single_storage_unit(
         self, *arguments: Any, target_storage_unit: str, **named: Any
     ) -> None:
-        with self.lifeline.asking(self.units[target_storage_unit]):
+        with self.probe.asking(self.units[target_storage_unit]):
             await super()._clear_single_storage_unit(
                 *arguments, target_storage_unit=target_storage_unit, **named
             )
 
     async def _save_single_storage_unit(self, path: str, *, target_storage_unit: str) -> None:
-        if not (self.aside and await self._save_aside(path, target_storage_unit)):
+        if not (self.concurrent and await self._save_concurrently(path, target_storage_unit)):
             await super()._save_single_storage_unit(path, target_storage_unit=target_storage_unit)
         if not Path(path).is_file():
             raise PlaneError(
@@ -173,11 +173,11 @@ class _StrictManager(AsyncSimpleStorageManager):  # type: ignore[misc]
                 "not there; give all nodes one directory for the run"
             )
 
-    async def _save_aside(self, path: str, unit: str) -> bool:
+    async def _save_concurrently(self, path: str, unit: str) -> bool:
         """Whether the unit has written; if Ray does not reach it, a request shows why."""
         try:
             for actor in await _in_thread(lambda: _actors(self.actors[unit])):
-                if await write_aside(actor, unit, path):
+                if await write_concurrently(actor, unit, path):
                     return True
             why = "Ray has no actor of that name that is this unit and keeps its rows in memory"
         except (ValueError, RayActorError) as error:
@@ -228,11 +228,11 @@ class TransferQueuePlane:
         controller = _part(
             f"the TransferQueue controller {_CONTROLLER}", config.controller.zmq_info
         )
-        self._lifeline = Lifeline([controller, *named.values()], unit_limit_s)
+        self._probe = LivenessProbe([controller, *named.values()], unit_limit_s)
         client.storage_manager.units = named
         client.storage_manager.actors = {unit.id: name for name, unit in units.items()}
-        client.storage_manager.aside = snapshot == "aside"
-        client.storage_manager.lifeline = self._lifeline
+        client.storage_manager.concurrent = snapshot == "aside"
+        client.storage_manager.probe = self._probe
         self._client = client
         self._info = _info(len(units))
         self._partition = partition
@@ -418,14 +418,14 @@ class TransferQueuePlane:
         if self._closed:
             return
         self._closed = True
-        lost = self._lifeline.lost
+        lost = self._probe.lost
         unfinished: Collection[asyncio.Task[None]] = self._running
         if unfinished:
             _, unfinished = await asyncio.wait(unfinished, timeout=0 if lost else self._limit_s)
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
-        self._lifeline.close()
+        self._probe.close()
         _close_client(self._client)
         if unfinished and not lost:
             raise PlaneTimeoutError(
@@ -436,7 +436,7 @@ class TransferQueuePlane:
     def _require_open(self, call: str) -> None:
         if self._closed:
             raise closed(call)
-        self._lifeline.require(call)
+        self._probe.require(call)
 
     def _begin(self, call: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start work that goes on to its end whatever happens to its caller."""
@@ -448,7 +448,7 @@ class TransferQueuePlane:
     async def _bounded(
         self, call: str, keys: int | None, work: Awaitable[T], *, slow: bool = False
     ) -> T:
-        return await self._lifeline.bounded(
+        return await self._probe.bounded(
             call, keys, self._limit_s, work, foreign=_refusal(call, keys), slow=slow
         )
 
@@ -517,7 +517,7 @@ class TransferQueueBootstrap:
                 },
             }
         )
-        await Lifeline().bounded(
+        await LivenessProbe().bounded(
             "start", None, limit_s, _in_thread(lambda: tq.init(config)), foreign=_refusal("start")
         )
         return cls(await _controller(), units, limit_s)
@@ -531,6 +531,10 @@ class TransferQueueBootstrap:
         """Where the store serves its metrics; None if it does not."""
         endpoint = await self._bounded("metrics_url", _in_thread(tq.get_metrics_endpoint))
         return None if endpoint is None else f"http://{endpoint}/metrics"
+
+    async def connect(self, partition: str = "rollouts") -> TransferQueuePlane:
+        """See `BootstrapPlane.connect`; with other limits, call `TransferQueuePlane.connect`."""
+        return await TransferQueuePlane.connect(partition, limit_s=self._limit_s)
 
     async def require_untouched(self) -> None:
         """See `BootstrapPlane.require_untouched`."""
@@ -651,7 +655,7 @@ class TransferQueueBootstrap:
         return await self._bounded(call, asyncio.wrap_future(answer.future()))
 
     async def _bounded(self, call: str, work: Awaitable[T]) -> T:
-        return await Lifeline().bounded(
+        return await LivenessProbe().bounded(
             call, None, self._limit_s, work, foreign=_refusal(call), slow=True
         )
 

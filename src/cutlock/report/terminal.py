@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn, Self
+from typing import NoReturn
 
-import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -37,15 +36,6 @@ class Terminal:
         self.results = True
         """Whether results are shown for people; not when stdout is for a program."""
 
-    @classmethod
-    def current(cls) -> Self:
-        """That of the command that runs; a new one outside of commands."""
-        context = click.get_current_context(silent=True)
-        if context is None:
-            return cls()
-        found: Self = context.meta.setdefault(cls.__module__, cls())
-        return found
-
     def show(self, *results: RenderableType) -> None:
         """Print results, for people."""
         if self.results:
@@ -58,7 +48,7 @@ class Terminal:
     def write(self, data: str) -> None:
         """Print data for a program: exactly these characters, and a line end."""
         try:
-            click.echo(data)
+            print(data, flush=True)
         except BrokenPipeError as error:
             raise StdoutClosed from error
 

@@ -90,6 +90,9 @@ class FailureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     attempts: Positive = 3
     """Tries of one group before it is given up."""
+    pause_s: Annotated[float, msgspec.Meta(ge=0)] = 0.5
+    """Before the second try; twice as long before each one that follows."""
+    longest_pause_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
     drop_budget: NotNegative = 0
     """Prompts that may be given up over the whole run; one more ends it."""
 

@@ -11,23 +11,25 @@ from typing import Any
 from cutlock.alphabet import Action
 from cutlock.barrier import Cut
 from cutlock.errors import InvariantError, InventoryError
-from cutlock.plane.base import DataPlane
+from cutlock.plane.base import DataPlane, take_inventory
 from cutlock.records import IndexEntry
 from cutlock.run.capture import Capture, LedgerRead
-from cutlock.run.state import RunState
+from cutlock.run.state import Facts, RunState, SavePhase
 
 __all__ = ["read_in_window", "require_inventory", "take_cut"]
-
-Facts = dict[str, Any]
-"""What a read says of itself in the event log."""
 
 
 async def read_in_window(state: RunState, cut: Cut, capture: Capture) -> None:
     """Make the reads one after the other, each an action of its own; nothing may change."""
     _require_between_steps(state)
-    for action, read in _READS.items():
-        await state.stops.reach(action)
-        state.events.record(action, **read(state, cut, capture))
+    for place, (action, read) in enumerate(_READS.items()):
+        state.phases.save = _READING[place]
+
+        async def made(read: Read = read) -> Facts:
+            return read(state, cut, capture)
+
+        await state.act(action, made)
+    state.phases.save = SavePhase.PLANE
 
 
 def take_cut(state: RunState, cut: Cut, capture: Capture) -> None:
@@ -58,14 +60,13 @@ async def require_inventory(
     Raises:
         InventoryError: it does not.
     """
-    listed = set(await plane.list_keys())
     indexed = {key for entry in index for key in entry.row_keys}
-    missing = indexed - listed
-    strangers = listed - indexed if alone else set()
-    if missing or strangers:
+    found = await take_inventory(plane, indexed)
+    unowned = found.unowned if alone else []
+    if found.missing or unowned:
         raise InventoryError(
-            f"the plane holds {len(listed)} rows and the index {len(indexed)}: not in the "
-            f"index {sorted(strangers)[:4]}, not in the plane {sorted(missing)[:4]}; nothing "
+            f"the plane holds {len(found.listed)} rows and the index {len(indexed)}: not in the "
+            f"index {unowned[:4]}, not in the plane {found.missing[:4]}; nothing "
             "was saved, resume from the last bundle"
         )
 
@@ -83,27 +84,27 @@ def _read_cursor(state: RunState, cut: Cut) -> int:
     return state.sampler.cursor
 
 
-def _cursor(state: RunState, cut: Cut, capture: Capture) -> Facts:
+def _cursor(state: RunState, cut: Cut, capture: Capture) -> dict[str, Any]:
     capture.cursor = _read_cursor(state, cut)
     return {"cursor": capture.cursor}
 
 
-def _loader(state: RunState, cut: Cut, capture: Capture) -> Facts:
+def _loader(state: RunState, cut: Cut, capture: Capture) -> dict[str, Any]:
     capture.loader = loader = state.loader.snapshot(cut)
     return {"epoch": loader.epoch, "position": loader.position}
 
 
-def _spare_pool(state: RunState, cut: Cut, capture: Capture) -> Facts:
+def _spare_pool(state: RunState, cut: Cut, capture: Capture) -> dict[str, Any]:
     capture.spare_pool = spares = state.pool.snapshot(cut)
     return {"groups": [spare.key for spare in spares]}
 
 
-def _index(state: RunState, cut: Cut, capture: Capture) -> Facts:
+def _index(state: RunState, cut: Cut, capture: Capture) -> dict[str, Any]:
     capture.index = index = state.buffer.snapshot(cut)
     return {"groups": [entry.group_id for entry in index]}
 
 
-def _ledger(state: RunState, cut: Cut, capture: Capture) -> Facts:
+def _ledger(state: RunState, cut: Cut, capture: Capture) -> dict[str, Any]:
     owned = {entry.group_id for entry in capture.index or ()}
     records = state.ledger.snapshot(cut, owned)
     capture.ledger = LedgerRead(
@@ -117,10 +118,21 @@ def _ledger(state: RunState, cut: Cut, capture: Capture) -> Facts:
     return {"groups": [record.group_id for record in records]}
 
 
-_READS: dict[Action, Callable[[RunState, Cut, Capture], Facts]] = {
+Read = Callable[[RunState, Cut, Capture], dict[str, Any]]
+
+_READS: dict[Action, Read] = {
     Action.READ_CURSOR: _cursor,
     Action.READ_LOADER: _loader,
     Action.READ_SPARE_POOL: _spare_pool,
     Action.READ_INDEX: _index,
     Action.READ_LEDGER: _ledger,
 }
+
+_READING = (
+    SavePhase.CURSOR,
+    SavePhase.LOADER,
+    SavePhase.POOL,
+    SavePhase.INDEX,
+    SavePhase.LEDGER,
+)
+"""Where a save is before each of the reads."""

@@ -16,6 +16,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -24,7 +25,7 @@ from cutlock.errors import AuditError, BundleNotFoundError, ConfigError
 from cutlock.run.config import RunConfig
 from cutlock.workers.base import PromptSet
 
-__all__ = ["RunDirectory", "RunFacts"]
+__all__ = ["RunDirectory", "RunFacts", "Seen"]
 
 _LOG_NAME = re.compile(r"incarnation-(\d+)\.ndjson")
 
@@ -40,11 +41,61 @@ class RunFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Stable ids of all prompts: what an audit expects to find, whatever the run says."""
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """What tells one moment of a run directory from another: every start and every save does."""
+
+    run_id: str | None
+    incarnations: tuple[int, ...]
+    bundles: frozenset[str]
+
+
 class RunDirectory:
-    """One run on disk."""
+    """One run on disk; `seen` is what it was like when this object was made, or began the run."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
+        self.seen = self._look()
+
+    def _look(self) -> Seen:
+        try:
+            run_id = self.facts().run_id
+        except (AuditError, BundleNotFoundError):
+            run_id = None
+        bundles = frozenset(path.name for path in self.root.glob("step_*"))
+        return Seen(run_id, tuple(self.logs()), bundles)
+
+    @contextlib.contextmanager
+    def taken(self, seen: Seen) -> Iterator[None]:
+        """Hold the lock for a start that was planned without it, when the directory was `seen`.
+
+        Raises:
+            ConfigError: another process runs the run, or another start has been here since.
+        """
+        with self.lock():
+            now = self._look()
+            if now != seen:
+                raise ConfigError(
+                    f"{self.root} has changed since this start looked at it: it had "
+                    f"{_in_words(seen)} then, and has {_in_words(now)} now; another start has "
+                    "been here, so start again"
+                )
+            yield
+
+    @contextlib.contextmanager
+    def opened(self, config: RunConfig, prompts: PromptSet) -> Iterator[Self]:
+        """Hold the lock; the run is begun behind it if there is none.
+
+        Raises:
+            ConfigError: the directory holds something else, or another process runs the run.
+        """
+        if not self._holds_run():
+            self._require_free()
+            make_durable_directory(REAL, self.root)
+        with self.lock():
+            if not self._holds_run():
+                self._begin(config, prompts)
+            self.seen = self._look()
+            yield self
 
     def create(self, config: RunConfig, prompts: PromptSet) -> RunFacts:
         """Begin a new run in a new or empty directory; when it returns, the run is durable.
@@ -52,13 +103,29 @@ class RunDirectory:
         Raises:
             ConfigError: there is a run, or something else, already.
         """
-        if (self.root / "run.json").exists():
+        self._require_free()
+        make_durable_directory(REAL, self.root)
+        with self.lock():
+            facts = self._begin(config, prompts)
+            self.seen = self._look()
+            return facts
+
+    def _holds_run(self) -> bool:
+        return (self.root / "run.json").exists()
+
+    def _require_free(self) -> None:
+        if self._holds_run():
             raise ConfigError(
                 f"{self.root} already holds a run; go on with it with `cutlock resume "
                 f"{self.root}`, or give a new directory"
             )
-        if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
+        if self.root.exists() and (
+            not self.root.is_dir() or any(path.name != "run.lock" for path in self.root.iterdir())
+        ):
             raise ConfigError(f"{self.root} is not an empty directory; give a new or an empty one")
+
+    def _begin(self, config: RunConfig, prompts: PromptSet) -> RunFacts:
+        self._require_free()
         make_durable_directory(REAL, self.root / "events")
         facts = RunFacts(
             run_id=uuid.uuid4().hex,
@@ -121,10 +188,15 @@ class RunDirectory:
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+            except BlockingIOError as error:
                 raise ConfigError(
                     f"another controller runs in {self.root}; stop it first, or give this run "
                     "a directory of its own"
+                ) from error
+            except OSError as error:
+                raise ConfigError(
+                    f"{self.root / 'run.lock'} cannot be locked ({error.strerror}); keep the run "
+                    "on a file system that has locks"
                 ) from error
             yield
         finally:
@@ -142,3 +214,8 @@ class RunDirectory:
     def log_path(self, incarnation: int) -> Path:
         """Where the log of that start goes."""
         return self.root / "events" / f"incarnation-{incarnation}.ndjson"
+
+
+def _in_words(seen: Seen) -> str:
+    newest = max(seen.bundles, key=lambda name: (len(name), name), default="no bundle")
+    return f"{len(seen.incarnations)} starts and {newest}"

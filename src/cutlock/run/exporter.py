@@ -21,7 +21,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from cutlock.barrier import BarrierStatistics
+from cutlock.barrier import Barrier
 from cutlock.run.metrics import TrainedStep
 from cutlock.run.open_save import SaveTiming
 from cutlock.run.state import RunState
@@ -83,7 +83,7 @@ class Exporter(Collector):
         barrier: whose waits are counted from now on.
     """
 
-    def __init__(self, look: Callable[[], Look], barrier: BarrierStatistics) -> None:
+    def __init__(self, look: Callable[[], Look], barrier: Barrier) -> None:
         self._look = look
         self._barrier = barrier
         self._loop = asyncio.get_running_loop()
@@ -178,7 +178,7 @@ class Exporter(Collector):
         yield _counter("cutlock_stalls", "Reports of the stall watchdog.", look.stalls)
         yield _labelled(
             CounterMetricFamily("cutlock_slots", "Slots entered, by kind.", labels=["kind"]),
-            {kind: found.entered for kind, found in self._barrier.slots.items()},
+            {kind: found.entered for kind, found in self._barrier.statistics().slots.items()},
         )
         for histogram in (
             self._waits,

@@ -20,7 +20,6 @@ import msgspec
 
 from cutlock.alphabet import Action
 from cutlock.barrier import Cut
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY, TRAINING_INFO
 from cutlock.bundle.consistency import require_consistent
 from cutlock.bundle.contents import (
     TrainingInfo,
@@ -28,6 +27,7 @@ from cutlock.bundle.contents import (
     encode_training_info,
     plane_stamp,
 )
+from cutlock.bundle.layout import DATA_PLANE, POLICY, TRAINING_INFO
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import SaveError
 from cutlock.plane.base import PlaneStamp
@@ -35,7 +35,7 @@ from cutlock.records import Snapshot
 from cutlock.run.capture import Capture
 from cutlock.run.cut import read_in_window, require_inventory, take_cut
 from cutlock.run.save_clock import SaveClock
-from cutlock.run.state import RunState
+from cutlock.run.state import Facts, RunState, SavePhase, TrainPhase
 from cutlock.run.together import together
 from cutlock.workers.base import Checkpointable
 
@@ -104,12 +104,20 @@ class OpenSave:
             SaveError, PlaneError: the rows could not be written, in the full window.
         """
         state, step = self.state, self.step
-        await state.stops.reach(Action.REQUEST_CUT, step=step)
-        state.events.record(Action.REQUEST_CUT, step=step)
+        phases = state.phases
+
+        async def request() -> Facts:
+            phases.save = SavePhase.REQUESTED
+            if phases.train is TrainPhase.IDLE:
+                phases.train = TrainPhase.SAVING
+            return {"step": step}
+
+        await state.act(Action.REQUEST_CUT, request, step=step)
         async with state.barrier.checkpoint() as self._cut:
             if state.barrier.instant:
                 await state.stops.reach(Action.TAKE_CUT, step=step)
                 take_cut(state, self._cut, self.capture)
+                phases.save = SavePhase.COPY
                 self._log_records = state.events.count
             else:
                 await self._in_window()
@@ -124,9 +132,9 @@ class OpenSave:
         """
         state = self.state
         if state.barrier.instant:
-            await state.stops.reach(Action.COPY_POLICY, step=self.step)
-            await self._copy_policy()
-            state.events.record(Action.COPY_POLICY, step=self.step)
+            await state.act(Action.COPY_POLICY, self._copy_policy, step=self.step)
+            state.phases.save = SavePhase.PLANE
+            state.phases.go_on()
 
     async def write(self) -> None:
         """Write what was cut, and publish it.
@@ -140,6 +148,7 @@ class OpenSave:
             rows = self.state.config.checkpoint.rows
             if rows:
                 await self._save_key_map()
+            self.state.phases.save = SavePhase.FILES
             await together(self._write_policy(), *([self._save_rows()] if rows else []))
         else:
             await self._write_policy()
@@ -168,23 +177,34 @@ class OpenSave:
 
     async def _in_window(self) -> None:
         state, step, cut = self.state, self.step, self._cut
-        await state.stops.reach(Action.OPEN_CUT, step=step)
-        state.events.record(Action.OPEN_CUT, step=step)
+
+        async def opened() -> Facts:
+            state.phases.save = SavePhase.CURSOR
+            return {"step": step}
+
+        async def closed() -> Facts:
+            state.phases.save = SavePhase.FILES
+            return {"step": step}
+
+        await state.act(Action.OPEN_CUT, opened, step=step)
         self._log_records = state.events.count
         await read_in_window(state, cut, self.capture)
         self._encode()
         await self._save_plane()
-        await state.stops.reach(Action.CLOSE_CUT, step=step)
-        state.events.record(Action.CLOSE_CUT, step=step)
+        state.phases.save = SavePhase.CLOSE
+        await state.act(Action.CLOSE_CUT, closed, step=step)
 
     # Narrow cut.
 
     async def _save_key_map(self) -> None:
         state = self.state
-        await state.stops.reach(Action.SAVE_PLANE)
-        await require_inventory(state.plane, self._snapshot.index, alone=False)
-        await state.plane.snapshot_index(self.writer.path / DATA_PLANE)
-        state.events.record(Action.SAVE_PLANE, rows=self._rows)
+
+        async def saved() -> Facts:
+            await require_inventory(state.plane, self._snapshot.index, alone=False)
+            await state.plane.snapshot_index(self.writer.path / DATA_PLANE)
+            return {"rows": self._rows}
+
+        await state.act(Action.SAVE_PLANE, saved)
 
     async def _save_rows(self) -> None:
         """Have every unit write its rows, while others come and go."""
@@ -209,11 +229,14 @@ class OpenSave:
             await run(require_inventory(state.plane, self.capture.index or ()))
             return
         directory = self.writer.path / DATA_PLANE
-        await state.stops.reach(Action.SAVE_PLANE)
-        await run(require_inventory(state.plane, self._snapshot.index))
-        await run(state.plane.snapshot_index(directory))
-        await run(state.plane.snapshot_rows(directory, self._stamp()))
-        state.events.record(Action.SAVE_PLANE, rows=self._rows)
+
+        async def saved() -> Facts:
+            await run(require_inventory(state.plane, self._snapshot.index))
+            await run(state.plane.snapshot_index(directory))
+            await run(state.plane.snapshot_rows(directory, self._stamp()))
+            return {"rows": self._rows}
+
+        await state.act(Action.SAVE_PLANE, saved)
 
     @property
     def _rows(self) -> int:
@@ -222,37 +245,45 @@ class OpenSave:
     def _stamp(self) -> PlaneStamp:
         return plane_stamp(self._snapshot, self._sidecars, self.state.plane.info)
 
-    async def _copy_policy(self) -> None:
+    async def _copy_policy(self) -> Facts:
         self._history = await self.clock.by_trainer("copying the policy", self.trainer.copy)
+        return {"step": self.step}
 
     async def _write_policy(self) -> None:
-        state, step = self.state, self.step
-        await state.stops.reach(Action.WRITE_POLICY, step=step)
-        if not state.barrier.instant:
-            await self._copy_policy()
-        policy = self.writer.path / POLICY
-        self._policy_files = await self.clock.by_trainer(
-            "writing the policy", lambda: self.trainer.save(policy)
-        )
-        state.events.record(Action.WRITE_POLICY, step=step)
+        state, policy = self.state, self.writer.path / POLICY
+
+        async def written() -> Facts:
+            if not state.barrier.instant:
+                await self._copy_policy()
+            self._policy_files = await self.clock.by_trainer(
+                "writing the policy", lambda: self.trainer.save(policy)
+            )
+            return {"step": self.step}
+
+        await state.act(Action.WRITE_POLICY, written, step=self.step)
 
     async def _write_files(self) -> None:
         state, step, writer = self.state, self.step, self.writer
-        await state.stops.reach(Action.WRITE_SIDECARS, step=step)
-        info = self._training_info()
-        await self.clock.in_thread(
-            "writing the sidecars", lambda: _write_all(writer, self._sidecars, info)
-        )
-        state.events.record(Action.WRITE_SIDECARS, step=step)
-        await state.stops.reach(Action.WRITE_MANIFEST, step=step)
-        parts = [f"{POLICY}/{name}" for name in self._policy_files or ()]
-        await self.clock.in_thread(
-            "sealing the bundle",
-            lambda: writer.seal(
-                self._snapshot.cut_id, rows=state.config.checkpoint.rows, parts=parts
-            ),
-        )
-        state.events.record(Action.WRITE_MANIFEST, step=step)
+
+        async def written() -> Facts:
+            info = self._training_info()
+            await self.clock.in_thread(
+                "writing the sidecars", lambda: _write_all(writer, self._sidecars, info)
+            )
+            return {"step": step}
+
+        async def sealed() -> Facts:
+            parts = [f"{POLICY}/{name}" for name in self._policy_files or ()]
+            await self.clock.in_thread(
+                "sealing the bundle",
+                lambda: writer.seal(
+                    self._snapshot.cut_id, rows=state.config.checkpoint.rows, parts=parts
+                ),
+            )
+            return {"step": step}
+
+        await state.act(Action.WRITE_SIDECARS, written, step=step)
+        await state.act(Action.WRITE_MANIFEST, sealed, step=step)
 
     async def _publish(self) -> None:
         state, step, writer = self.state, self.step, self.writer
@@ -269,6 +300,7 @@ class OpenSave:
             cancelled = error if isinstance(error, asyncio.CancelledError) else None
         state.events.record(Action.PUBLISH_BUNDLE, step=step, bundle=writer.final.name)
         self.published = True
+        state.phases.save = SavePhase.PUBLISHED
         self._cut.settled()
         if cancelled is not None:
             raise cancelled

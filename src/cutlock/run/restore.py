@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.contents import TrainingInfo, decode_cut, read_training_info
+from cutlock.bundle.layout import DATA_PLANE, POLICY
 from cutlock.bundle.publication import scan
 from cutlock.bundle.verification import VerifiedBundle, verify
 from cutlock.errors import (
@@ -33,14 +33,20 @@ from cutlock.errors import (
     RestoreError,
     RowsMissingError,
 )
-from cutlock.plane.base import READABLE_VERSIONS, BootstrapPlane, DataPlane, PlaneInfo
+from cutlock.plane.base import (
+    READABLE_VERSIONS,
+    DataPlane,
+    PlaneInfo,
+    RestorablePlane,
+    take_inventory,
+)
 from cutlock.plane.pinning import PinningPlane
 from cutlock.records import Phase, Snapshot
 from cutlock.run.capture import given_back
 from cutlock.run.config import RunConfig, parse_config
 from cutlock.run.directory import RunDirectory
 from cutlock.run.resume_rules import require_resumable
-from cutlock.run.state import RunState
+from cutlock.run.state import Facts, RunState, StartPhase
 from cutlock.samplers import is_restorable
 from cutlock.workers.base import DERIVED_FIELDS, GENERATED_FIELDS, PromptSet
 
@@ -285,7 +291,7 @@ def _require_places(bundle: Path, snapshot: Snapshot, saved: RunConfig, now: Run
         )
 
 
-async def load_plane(plan: ResumePlan | None, bootstrap: BootstrapPlane) -> PlaneReady:
+async def load_plane(plan: ResumePlan | None, bootstrap: RestorablePlane) -> PlaneReady:
     """Bring the rows of the plan into a store that nobody has used.
 
     Raises:
@@ -313,16 +319,16 @@ async def connect_plane(
     require_stage(ready, PlaneReady, "connect_plane")
     plane = PinningPlane(await connect(), DERIVED_FIELDS)
     indexed = set() if ready.plan is None else ready.plan.row_keys
-    listed = set(await plane.list_keys())
-    if missing := indexed - listed:
+    found = await take_inventory(plane, indexed)
+    if found.missing:
         raise InventoryError(
-            f"{len(missing)} of {len(indexed)} rows of the index are not in the restored "
-            f"plane, e.g. {sorted(missing)[:4]}; resume with --without-rows"
+            f"{len(found.missing)} of {len(indexed)} rows of the index are not in the restored "
+            f"plane, e.g. {found.missing[:4]}; resume with --without-rows"
         )
-    if strangers := sorted(listed - indexed):
+    if found.unowned:
         raise InventoryError(
-            f"the plane holds {len(strangers)} rows that the index does not own, e.g. "
-            f"{strangers[:4]}; somebody uses it: give the run a store of its own, and resume"
+            f"the plane holds {len(found.unowned)} rows that the index does not own, e.g. "
+            f"{found.unowned[:4]}; somebody uses it: give the run a store of its own, and resume"
         )
     if indexed:
         # All fields of a row come in one put, so that the smallest one tells of all.
@@ -353,7 +359,7 @@ async def restore_state(connected: PlaneConnected, state: RunState) -> Restored:
     plan = connected.ready.plan
     if plan is None:
         return Restored(_TOKEN, state, None)
-    snapshot, events, stops = plan.snapshot, state.events, state.stops
+    snapshot, events = plan.snapshot, state.events
     rows = sum(len(entry.row_keys) for entry in snapshot.index)
     events.record(
         Action.VERIFY_BUNDLE,
@@ -364,27 +370,42 @@ async def restore_state(connected: PlaneConnected, state: RunState) -> Restored:
     )
     events.record(Action.LOAD_PLANE, rows=rows)
     events.record(Action.CONNECT_PLANE)
+    phases = state.phases
     owned = {entry.group_id for entry in snapshot.index}
     async with state.barrier.mutation("restore") as slot:
-        await stops.reach(Action.RESTORE_INDEX)
-        state.buffer.restore(slot, snapshot.index, state.permits.capacity)
-        state.permits.take(len(snapshot.index))
-        events.record(Action.RESTORE_INDEX, groups=[e.group_id for e in snapshot.index])
-        await stops.reach(Action.RESTORE_SPARE_POOL)
-        state.pool.restore(slot, snapshot.spare_pool)
-        events.record(Action.RESTORE_SPARE_POOL, groups=[s.key for s in snapshot.spare_pool])
-        await stops.reach(Action.RESTORE_LEDGER)
-        state.ledger.restore(slot, snapshot.ledger, snapshot.next_admission, owned)
-        state.shortfall.restore(slot, snapshot.shortfall)
-        state.dropped = snapshot.dropped
-        state.trained = plan.info.trained_groups
-        events.record(Action.RESTORE_LEDGER, groups=[r.group_id for r in snapshot.ledger])
-        await stops.reach(Action.RESTORE_CURSOR)
-        state.loader.restore(slot, snapshot.loader)
-        state.sampler.restore_cursor(slot, snapshot.cursor)
-        state.step = snapshot.step
-        state.next_selection = snapshot.step
-        if snapshot.version:
-            state.version.raise_to(snapshot.version)
-        events.record(Action.RESTORE_CURSOR, cursor=snapshot.cursor)
+
+        async def index() -> Facts:
+            state.buffer.restore(slot, snapshot.index, state.permits.capacity)
+            state.permits.take(len(snapshot.index))
+            phases.start = StartPhase.INDEXED
+            return {"groups": [entry.group_id for entry in snapshot.index]}
+
+        async def spare_pool() -> Facts:
+            state.pool.restore(slot, snapshot.spare_pool)
+            phases.start = StartPhase.POOLED
+            return {"groups": [spare.key for spare in snapshot.spare_pool]}
+
+        async def ledger() -> Facts:
+            state.ledger.restore(slot, snapshot.ledger, snapshot.next_admission, owned)
+            state.shortfall.restore(slot, snapshot.shortfall)
+            state.dropped = snapshot.dropped
+            state.trained = plan.info.trained_groups
+            phases.start = StartPhase.OWNED
+            return {"groups": [record.group_id for record in snapshot.ledger]}
+
+        async def cursor() -> Facts:
+            state.loader.restore(slot, snapshot.loader)
+            state.sampler.restore_cursor(slot, snapshot.cursor)
+            state.step = snapshot.step
+            state.next_selection = snapshot.step
+            if snapshot.version:
+                state.version.raise_to(snapshot.version)
+            phases.start = StartPhase.RESTORED
+            return {"cursor": snapshot.cursor}
+
+        phases.start = StartPhase.CONNECTED
+        await state.act(Action.RESTORE_INDEX, index)
+        await state.act(Action.RESTORE_SPARE_POOL, spare_pool)
+        await state.act(Action.RESTORE_LEDGER, ledger)
+        await state.act(Action.RESTORE_CURSOR, cursor)
     return Restored(_TOKEN, state, snapshot.step)

@@ -1,8 +1,8 @@
 """What may change between a save and its resume: one rule per field of the configuration.
 
-A field is refused where saved state would mean something else under another value; it adapts
-where what was saved is read in the light of the new value, by the rule that stands here; it is
-free where nothing saved depends on it. `docs/resume.md` is this table for people.
+A field is refused if the saved state would have another meaning under a new value. It adapts if
+the saved state is interpreted under the new value, by the rule given here. It is free if nothing
+saved depends on it. `docs/resume.md` shows this table.
 
 Source: design, section 10.
 """
@@ -21,7 +21,7 @@ __all__ = ["RULES", "FieldRule", "Rule", "require_resumable"]
 
 
 class Rule(enum.StrEnum):
-    """What becomes of another value."""
+    """What happens if the value has changed."""
 
     REFUSED = "refused"
     REFUSED_WITH_ROWS = "refused with rows"
@@ -32,7 +32,7 @@ class Rule(enum.StrEnum):
 
 @dataclass(frozen=True)
 class FieldRule:
-    """The rule of one field, and the reason for it or what adapting means."""
+    """The rule of one field, and its reason, or what adapting means."""
 
     rule: Rule
     why: str
@@ -54,56 +54,58 @@ def _free(why: str) -> FieldRule:
     return FieldRule(Rule.FREE, why)
 
 
-_OTHER_SAMPLER = "cursor and stamps mean something else under another sampler"
+_OTHER_SAMPLER = "cursor and stamps have another meaning under another sampler"
 _OTHER_DATA = "the saved position means nothing in another data set"
-_A_LIMIT = "a limit of what is done from now on"
-_WATCHED = "who watches changes nothing"
+_A_LIMIT = "a limit that applies from now on"
+_WATCHED = "monitoring does not affect the run"
 
 RULES: Mapping[str, FieldRule] = {
     "seed": _refused("the order of the prompts depends on it"),
     "epochs": _adapts(
-        "that many are served from now on, of a started one what is begun; fewer than the bundle "
-        "has finished are refused"
+        "the run now ends after this many epochs; the epoch in progress is completed; a value "
+        "below the epoch already reached is refused"
     ),
-    "max_steps": _adapts("steps are counted over restarts; a budget that is used up ends the run"),
+    "max_steps": _adapts("steps are counted over restarts; an exhausted budget ends the run"),
     "prompts_per_step": _refused("stamps were given to batches of the saved size"),
     "group_size": _refused("saved groups have the saved size"),
     "sampler.name": _refused(_OTHER_SAMPLER),
     "sampler.window": _adapts(
-        "gate and staleness go by it; groups that a narrower one leaves out are evicted, recorded"
+        "gate and staleness follow it; a narrower window evicts stale groups, and records them"
     ),
-    "sampler.order": _adapts("the choice among finished groups goes by it"),
+    "sampler.order": _adapts("the choice among finished groups follows it"),
     "sampler.path": _refused(_OTHER_SAMPLER),
     "sampler.options": _adapts(
-        "the class is made with them and gets its cursor back; one with admit() alone whose gate "
-        "is shut for more than a step by then ends the run by name"
+        "the class is created with them and gets its cursor back; if it has only admit() and its "
+        "gate stays shut for more than a step, the run ends with an error that names it"
     ),
     "buffer.capacity": _adapts(
-        "places are counted anew; too few for finished groups and the next step are refused"
+        "places are counted again; too few for the finished groups and the next step are refused"
     ),
-    "buffer.max_in_flight": _free("a limit of what is generated from now on"),
+    "buffer.max_in_flight": _free("a limit on generation from now on"),
     "buffer.spare_prompts": _adapts(
-        "the saved pool stays as it is, is filled below the new mark and drained at the end"
+        "the saved pool is kept, filled up below the new mark, and drained at the end"
     ),
-    "checkpoint.every": _free("the rhythm of later saves"),
+    "checkpoint.every": _free("the interval of later saves"),
     "checkpoint.cut": _free(
-        "a bundle does not depend on how it was cut; left out, it is as the plane can bear it"
+        "a bundle does not depend on how it was cut; the default depends on the plane"
     ),
-    "checkpoint.keep": _adapts("older bundles beyond it are removed after the next save"),
-    "checkpoint.rows": _adapts("later bundles go by it; what this bundle lacks is generated again"),
+    "checkpoint.keep": _adapts("surplus older bundles are removed after the next save"),
+    "checkpoint.rows": _adapts(
+        "later bundles follow it; missing rows of this bundle are generated again"
+    ),
     "checkpoint.limit_s": _free(_A_LIMIT),
     "checkpoint.failures_in_a_row": _free("failures are counted from 0"),
     "failures.attempts": _free("tries of a group are counted from 0"),
-    "failures.drop_budget": _adapts("drops are counted over restarts; the next one beyond it ends"),
-    "plane.kind": _with_rows("the saved rows are in its format"),
+    "failures.drop_budget": _adapts("drops are counted over restarts; one beyond it ends the run"),
+    "plane.kind": _with_rows("the saved rows are in the format of the saved kind"),
     "plane.units": _with_rows("rows are placed by unit"),
     "plane.partition": _with_rows("the saved rows are in that partition"),
     "plane.limit_s": _free(_A_LIMIT),
     "plane.unit_limit_s": _free(_A_LIMIT),
-    "plane.snapshot": _free("what is read is the same"),
-    "workers.generators": _free("generators keep nothing"),
-    "workers.token_delay_s": _free("generators keep nothing"),
-    "workers.learning_rate": _adapts("the saved optimizer goes on with it"),
+    "plane.snapshot": _free("the rows that a restore reads are the same"),
+    "workers.generators": _free("generators have no saved state"),
+    "workers.token_delay_s": _free("generators have no saved state"),
+    "workers.learning_rate": _adapts("the saved optimizer continues with it"),
     "workers.limit_s": _free(_A_LIMIT),
     "workers.group_limit_s": _free(_A_LIMIT),
     "workers.step_limit_s": _free(_A_LIMIT),
@@ -111,7 +113,7 @@ RULES: Mapping[str, FieldRule] = {
     "task.length": _refused(_OTHER_DATA),
     "task.vocabulary": _refused(_OTHER_DATA),
     "watchdog.stall_s": _free(_A_LIMIT),
-    "watchdog.action": _free("what a stall leads to from now on"),
+    "watchdog.action": _free("applies to stalls from now on"),
     "watchdog.controller_s": _free(_A_LIMIT),
     "metrics.port": _free(_WATCHED),
     "metrics.host": _free(_WATCHED),

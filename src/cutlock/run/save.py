@@ -18,8 +18,8 @@ from typing import Self
 import msgspec
 
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import DATA_PLANE, POLICY
 from cutlock.bundle.files import Mark
+from cutlock.bundle.layout import DATA_PLANE, POLICY
 from cutlock.bundle.publication import prune
 from cutlock.bundle.writing import BundleWriter
 from cutlock.errors import (
@@ -33,7 +33,8 @@ from cutlock.errors import (
 from cutlock.run.capture import Capture
 from cutlock.run.open_save import OpenSave, RunIdentity, SaveTiming, package_versions
 from cutlock.run.save_clock import SaveClock
-from cutlock.run.state import RunState
+from cutlock.run.state import Facts, RunState, SavePhase
+from cutlock.waiting import cancelled_by_nobody
 from cutlock.workers.base import Checkpointable
 
 __all__ = ["FailedSave", "RunIdentity", "SaveTiming", "Saver", "package_versions"]
@@ -68,9 +69,10 @@ class Saver:
         self._trainer = trainer
         self._identity = identity
         self._root = root
-        self._saved_step = saved_step
+        self.saved_step = saved_step
+        """The step of the last bundle that was published, or restored from."""
         self._failures = 0
-        self._tasks = asyncio.TaskGroup()
+        self.tasks = asyncio.TaskGroup()
         self._last: asyncio.Task[None] | None = None
         """The last save, if it runs in a task of its own."""
         self.open: OpenSave | None = None
@@ -83,7 +85,7 @@ class Saver:
         self.failed: list[FailedSave] = []
 
     async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
+        await self.tasks.__aenter__()
         return self
 
     async def __aexit__(
@@ -92,7 +94,7 @@ class Saver:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._tasks.__aexit__(exc_type, exc, traceback)
+        await self.tasks.__aexit__(exc_type, exc, traceback)
 
     @property
     def capture(self) -> Capture | None:
@@ -105,7 +107,7 @@ class Saver:
 
         Until then nothing is trained: there is a bundle to resume from.
         """
-        return self._saved_step is None and not self._failures
+        return self.saved_step is None and not self._failures
 
     async def save_final(self) -> None:
         """Save the last step, if it is not saved yet; tried until it succeeds.
@@ -115,7 +117,7 @@ class Saver:
                 of the run are in no bundle.
         """
         await self._last_save()
-        while self._state.step != self._saved_step:
+        while self._state.step != self.saved_step:
             await self.save()
             await self._last_save()
 
@@ -133,13 +135,13 @@ class Saver:
         """
         await self._last_save()
         step = self._state.step
-        if step == self._saved_step:
+        if step == self.saved_step:
             return
         if not self._state.barrier.instant:
             await self._save(step)
             return
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._last = self._tasks.create_task(self._save(step, taken), name=f"save of step {step}")
+        self._last = self.tasks.create_task(self._save(step, taken), name=f"save of step {step}")
         await asyncio.wait({self._last, taken}, return_when=asyncio.FIRST_COMPLETED)
 
     async def _last_save(self) -> None:
@@ -159,7 +161,7 @@ class Saver:
             self._state.changed.notify()
             limit = self._state.config.checkpoint.failures_in_a_row
             if self._failures >= limit:
-                last = "none" if self._saved_step is None else f"step {self._saved_step}"
+                last = "none" if self.saved_step is None else f"step {self.saved_step}"
                 raise SaveError(
                     f"{self._failures} saves in a row have failed "
                     f"(checkpoint.failures_in_a_row = {limit}); last bundle: {last}; resume the "
@@ -199,6 +201,9 @@ class Saver:
         except (Exception, asyncio.CancelledError) as caught:
             error = _failure(caught)
             self.open = None
+            phases = self._state.phases
+            phases.save = SavePhase.NONE
+            phases.go_on()
             self._record_failure(step, error)
             if opened is not None:
                 try:
@@ -218,7 +223,7 @@ class Saver:
             self.open = None
             self._state.plane.unpin()
             if opened is not None and opened.published:
-                self._saved_step = step
+                self.saved_step = step
                 self.timings.append(opened.timing)
                 self._state.changed.notify()
             if writer is not None:
@@ -228,18 +233,23 @@ class Saver:
     async def _prune(self, step: int, marks: Mapping[str, Mark]) -> None:
         """Keep the newest bundles; failing to remove an old one fails nothing else."""
         state = self._state
-        await state.stops.reach(Action.PRUNE_BUNDLES)
         keep, published = state.config.checkpoint.keep, self._root / f"step_{step}"
-        try:
+
+        async def pruned() -> Facts:
             with self._new_clock() as clock:
                 removed = await clock.in_thread(
                     "pruning old bundles",
                     lambda: prune(self._root, keep, published, marks=marks),
                 )
+            return {"bundles": [path.name for path in removed]}
+
+        try:
+            await state.act(Action.PRUNE_BUNDLES, pruned)
         except (SaveError, OSError) as error:
             self._record_failure(step, error)
-            return
-        state.events.record(Action.PRUNE_BUNDLES, bundles=[path.name for path in removed])
+        finally:
+            state.phases.save = SavePhase.NONE
+            state.phases.go_on()
 
     def _new_clock(self) -> SaveClock:
         return SaveClock(self._state.config.checkpoint.limit_s, self._state.sleep)
@@ -281,7 +291,6 @@ def _failure(error: Exception | asyncio.CancelledError) -> Exception:
     """
     if isinstance(error, Exception):
         return error
-    task = asyncio.current_task()
-    if task is None or task.cancelling():
+    if not cancelled_by_nobody():
         raise error
     return SaveError("the trainer or the store cancelled its own call; look into its log")

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from cutlock.errors import CutlockError, SaveError, WorkerError
+from cutlock.waiting import mark_retrieved, until_any_done
 
 __all__ = ["SaveClock"]
 
@@ -53,18 +54,11 @@ class SaveClock:
         if self._over.done():
             raise late
         task: asyncio.Future[T] = asyncio.ensure_future(asyncio.to_thread(work))
-        cancelled = None
-        while not (task.done() or self._over.done()):
-            try:
-                either: set[asyncio.Future[Any]] = {task, self._over}
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError as error:
-                cancelled = error
+        cancelled = await until_any_done(task, self._over)
         if cancelled is not None:
             raise cancelled from task.exception() if task.done() else None
         if not task.done():
-            # Or asyncio would report an error that nobody waits for any more.
-            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            task.add_done_callback(mark_retrieved)
             raise late
         return task.result()
 

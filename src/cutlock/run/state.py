@@ -1,12 +1,14 @@
-"""What the parts of a controller share: one loop's worth of state, and its signals."""
+"""The state of one run: its owners, its counters, and how far start, training and save are."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
+import enum
+from collections.abc import Awaitable, Callable, Mapping
 
-from cutlock.barrier import Barrier
+from cutlock.alphabet import Action
+from cutlock.barrier import Barrier, Slot
 from cutlock.buffer import ReplayBuffer
 from cutlock.errors import InvariantError
 from cutlock.events import Events
@@ -17,31 +19,82 @@ from cutlock.run.config import RunConfig
 from cutlock.samplers import AnySampler, TrainerVersion, build_sampler
 from cutlock.spare_pool import Shortfall, SparePool
 from cutlock.stops import NO_STOPS, StopPoints
+from cutlock.waiting import Signal
 from cutlock.workers.base import PromptSet
 
-__all__ = ["Permits", "RunState", "Signal", "build_state"]
+__all__ = [
+    "Facts",
+    "Permits",
+    "Phases",
+    "RunState",
+    "SavePhase",
+    "StartPhase",
+    "TrainPhase",
+    "build_state",
+]
+
+Facts = Mapping[str, object]
+"""The arguments of an action, as the event log records them."""
 
 
-class Signal:
-    """Wakes everybody who waits for something to change."""
+class StartPhase(enum.StrEnum):
+    """How far the start of a run is, from its empty state on; spec variable `up`."""
 
-    def __init__(self) -> None:
-        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order of arrival
+    BEGUN = "begun"
+    """A run that starts from nothing: there is nothing to restore."""
+    CONNECTED = "connected"
+    INDEXED = "indexed"
+    POOLED = "pooled"
+    OWNED = "owned"
+    RESTORED = "restored"
+    STARTED = "started"
+    """The generators have no weights yet."""
+    RUNNING = "running"
 
-    def notify(self) -> None:
-        """Wake all present waiters."""
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
-    async def wait(self) -> None:
-        """Return after the next `notify`."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = None
-        try:
-            await waiter
-        finally:
-            self._waiters.pop(waiter, None)
+class TrainPhase(enum.StrEnum):
+    """What the training loop does next; spec variable `tp`."""
+
+    IDLE = "idle"
+    SAVING = "saving"
+    """It waits for a save."""
+    ADVANTAGES = "advantages"
+    """Groups are claimed, and nothing is derived from their rows yet."""
+    TRAIN = "train"
+    CLEAR = "clear"
+    RAISE = "raise"
+    SYNC = "sync"
+
+
+class SavePhase(enum.StrEnum):
+    """What the open save does next; spec variable `sv`."""
+
+    NONE = "none"
+    REQUESTED = "requested"
+    COPY = "copy"
+    CURSOR = "cursor"
+    LOADER = "loader"
+    POOL = "pool"
+    INDEX = "index"
+    LEDGER = "ledger"
+    PLANE = "plane"
+    CLOSE = "close"
+    FILES = "files"
+    PUBLISHED = "published"
+
+
+@dataclasses.dataclass
+class Phases:
+    """Where start, training and save are; kept by the engine, read by observers."""
+
+    start: StartPhase = StartPhase.BEGUN
+    train: TrainPhase = TrainPhase.IDLE
+    save: SavePhase = SavePhase.NONE
+
+    def go_on(self) -> None:
+        """The training loop waits for the save no longer, if it did."""
+        if self.train is TrainPhase.SAVING:
+            self.train = TrainPhase.IDLE
 
 
 class Permits:
@@ -104,7 +157,8 @@ class RunState:
     permits: Permits
     version: TrainerVersion
     changed: Signal
-    """Something that the train pump may wait for has happened."""
+    """Something that the training loop may wait for has happened."""
+    phases: Phases = dataclasses.field(default_factory=Phases)
     step: int = 0
     """Training steps finished."""
     next_selection: int = 0
@@ -114,6 +168,33 @@ class RunState:
     commits: int = 0
     trained: int = 0
     """Groups trained so far, counted over restarts."""
+
+    async def act(
+        self, action: Action, do: Callable[[], Awaitable[Facts]], /, **where: object
+    ) -> None:
+        """Announce an action at its stop point, do it, and record it with what `do` returns."""
+        await self.stops.reach(action, **where)
+        self.events.record(action, **await do())
+
+    async def change(
+        self, action: Action, kind: str, do: Callable[[Slot], Facts | None], /, **where: object
+    ) -> bool:
+        """Announce an action, do it in a slot as one synchronous step, and record it in that step.
+
+        Args:
+            kind: of the slot.
+            do: returns what to record; None if there is nothing to do any more, since others may
+                have come between the announcement and the slot.
+
+        Returns:
+            Whether it was done.
+        """
+        await self.stops.reach(action, **where)
+        async with self.barrier.atomic_mutation(kind) as slot:
+            facts = do(slot)
+            if facts is not None:
+                self.events.record(action, **facts)
+            return facts is not None
 
     @property
     def settled(self) -> bool:

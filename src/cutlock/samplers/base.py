@@ -11,7 +11,6 @@ Source: spec action `CommitAdmission`; design, section 6.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Protocol, runtime_checkable
@@ -21,6 +20,7 @@ import msgspec
 from cutlock.barrier import Barrier, Slot
 from cutlock.errors import InvariantError
 from cutlock.records import IndexEntry
+from cutlock.waiting import Signal
 
 __all__ = [
     "Admission",
@@ -39,7 +39,7 @@ class TrainerVersion:
 
     def __init__(self, value: int = 0) -> None:
         self._value = value
-        self._waiters: list[asyncio.Future[None]] = []
+        self._raised = Signal()
 
     @property
     def value(self) -> int:
@@ -57,19 +57,12 @@ class TrainerVersion:
                 f"the trainer version cannot go from {self._value} to {value}; it only rises"
             )
         self._value = value
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._raised.notify()
 
     async def wait_for(self, reached: Callable[[int], bool]) -> None:
         """Return as soon as `reached(version)` holds; at once, without suspending, if it does."""
         while not reached(self._value):
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            finally:
-                self._waiters.remove(waiter)
+            await self._raised.wait()
 
 
 class Admission(msgspec.Struct, frozen=True):

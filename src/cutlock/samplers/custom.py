@@ -27,8 +27,9 @@ from cutlock.samplers.base import (
     TrainerVersion,
     TransactionalAdmissionSampler,
 )
+from cutlock.waiting import until_done
 
-__all__ = ["AdmitOnlySampler", "admit_split", "admit_whole", "load_class"]
+__all__ = ["AdmitOnlySampler", "AnySampler", "admit_split", "admit_whole", "load_class"]
 
 T = TypeVar("T")
 
@@ -47,6 +48,9 @@ class AdmitOnlySampler(Sampler, Protocol):
     async def admit(self, version: TrainerVersion) -> Admission:
         """Wait at the gate, raise the cursor, and stamp one batch."""
         ...
+
+
+AnySampler = TransactionalAdmissionSampler | AdmitOnlySampler
 
 
 def load_class(path: str) -> type[Any]:
@@ -157,11 +161,8 @@ async def _admit_unless_cut(
         cancelled = error
     for task in tasks:
         task.cancel()
-    while running := [task for task in tasks if not task.done()]:
-        try:
-            await asyncio.wait(running)
-        except asyncio.CancelledError as error:
-            cancelled = error
+    for task in tasks:
+        cancelled = await until_done(task) or cancelled
     if not admit.cancelled():
         if cancelled is not None and (failed := admit.exception()) is not None:
             raise cancelled from failed

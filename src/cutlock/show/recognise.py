@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlock.audit.history import read_history
-from cutlock.bundle.artifacts import MANIFEST
+from cutlock.bundle.layout import MANIFEST
 from cutlock.errors import AuditError, BundleNotFoundError, ConfigError, ToolError
 from cutlock.report.pages.data import RunPage, Story
 from cutlock.run.directory import RunDirectory

@@ -1,6 +1,6 @@
 """A state of the specification as a moment in words.
 
-Source: `spec/Cutlock.tla`, section "Vocabulary" and the comments of its variables.
+Source: `spec/State.tla`: its vocabulary and the comments of its variables.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from cutlock.conformance.validation.command import Validation
-from cutlock.conformance.validation.logs import Refusal
+from cutlock.conformance.validation.logs import Refusal, Validation
 from cutlock.errors import AuditError, ConfigError
 from cutlock.show.logs import Refused
 

@@ -12,11 +12,9 @@ import enum
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import click
 import msgspec
 
 from cutlock.errors import ConfigError
-from cutlock.report.completion import Complete, beginning
 from cutlock.tlc.config import Config, read_config
 from cutlock.tlc.outcome import COUNTEREXAMPLES, Verdict
 from cutlock.tlc.run import Job, Simulation
@@ -26,7 +24,6 @@ __all__ = [
     "Mode",
     "Model",
     "TimeClass",
-    "complete_models",
     "load_manifest",
 ]
 
@@ -207,19 +204,6 @@ def load_manifest(path: Path) -> Manifest:
     if problems:
         raise ConfigError(f"manifest {path}: {'; '.join(problems)}; mend these rows")
     return manifest
-
-
-def complete_models(*modes: Mode) -> Complete:
-    """Offers the models of these modes, of the manifest that is given or the usual one."""
-
-    def names(ctx: click.Context) -> list[str]:
-        given = next(
-            parameter for parameter in ctx.command.params if parameter.name == "manifest_path"
-        )
-        path = str(ctx.params.get("manifest_path") or given.get_default(ctx))
-        return [model.name for model in load_manifest(Path(path)).select((), TimeClass.DEEP, modes)]
-
-    return beginning(names)
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:

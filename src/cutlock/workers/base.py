@@ -191,7 +191,7 @@ class Checkpointable(Protocol):
         A copy that is not saved is replaced by the next one.
 
         Returns:
-            Number of groups trained so far, and the training chain (see `workers.chain`).
+            Number of groups trained so far, and the training chain (see `workers.training`).
 
         Source: spec action `CopyPolicy`; design, section 8, rule 7.
         """

@@ -28,6 +28,7 @@ from cutlock.errors import (
     WorkerTimeoutError,
 )
 from cutlock.plane.base import DataPlane
+from cutlock.waiting import mark_retrieved
 from cutlock.workers.base import (
     Generator,
     PolicyShape,
@@ -48,7 +49,6 @@ __all__ = [
     "RayWeights",
     "RayWorker",
     "SlowGenerator",
-    "mark_retrieved",
     "torch_trainer",
 ]
 
@@ -498,9 +498,3 @@ class RayGenerators:
                 f"no generation worker is left of {lost}; resume from the last bundle"
             )
         return usable
-
-
-def mark_retrieved(answer: asyncio.Future[Any]) -> None:
-    """Keep asyncio from reporting the error of an answer that nobody waits for any more."""
-    if not answer.cancelled():
-        answer.exception()

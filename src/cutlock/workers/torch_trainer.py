@@ -1,37 +1,48 @@
-"""A policy-gradient trainer in torch, and its adapter for a controller in the same process."""
+"""A policy-gradient trainer in torch, its files, and its adapter for one process with the run."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Mapping, Sequence
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from cutlock.errors import BundleCorruptError, ConfigMismatchError
+from cutlock.errors import BundleCorruptError, ConfigMismatchError, MisuseError
 from cutlock.plane.base import Fields
 from cutlock.workers.base import (
+    OPTIMIZER_FILE,
     POLICY_FILES,
     TRAINED_FIELDS,
+    TRAINER_FILE,
+    WEIGHTS_FILE,
     PolicyShape,
     RowReader,
     StepReport,
 )
-from cutlock.workers.chain import extend_chain
 from cutlock.workers.policy import Policy, build_policy
-from cutlock.workers.policy_files import (
-    TrainerFacts,
-    TrainerState,
-    read_state,
-    require_copy,
-    write_state,
-)
+from cutlock.workers.training import FIRST_CHAIN, extend_chain
 
-__all__ = ["Learning", "LocalTrainer", "TorchTrainer", "train_from_plane"]
+__all__ = [
+    "Learning",
+    "LocalTrainer",
+    "TorchTrainer",
+    "TrainerFacts",
+    "TrainerState",
+    "read_state",
+    "train_from_plane",
+    "write_state",
+]
+
+T = TypeVar("T")
 
 
 class Learning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -191,3 +202,89 @@ class LocalTrainer:
 
     async def close(self) -> None:
         """Nothing to stop; the plane client belongs to the caller."""
+
+
+# Its files in a bundle: weights, optimizer, and the history that made them.
+
+
+class TrainerFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Content of `trainer.json`."""
+
+    shape: PolicyShape
+    step: int = 0
+    """Training steps finished, as in `records.Snapshot`."""
+    trained_groups: int = 0
+    trained_chain: str = FIRST_CHAIN
+    """Hex; see `workers.training`."""
+
+    @property
+    def history(self) -> tuple[int, str]:
+        """Groups trained, and chain."""
+        return self.trained_groups, self.trained_chain
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerState:
+    """A trainer at one instant, detached from the live one."""
+
+    weights: dict[str, torch.Tensor]
+    optimizer: dict[str, Any]
+    """State dict of the optimizer: tensors, numbers, strings, lists and dicts only."""
+    facts: TrainerFacts
+
+
+def require_copy(state: TrainerState | None) -> TrainerState:
+    """What was copied for a save.
+
+    Raises:
+        MisuseError: nothing was.
+    """
+    if state is None:
+        raise MisuseError("the trainer has no copy to write; call copy() before each save()")
+    return state
+
+
+def write_state(directory: Path, state: TrainerState) -> None:
+    """Write the three files into an existing directory, over what is there."""
+    save_file(state.weights, directory / WEIGHTS_FILE)
+    torch.save(state.optimizer, directory / OPTIMIZER_FILE)
+    (directory / TRAINER_FILE).write_bytes(msgspec.json.encode(state.facts))
+
+
+def read_state(directory: Path) -> TrainerState:
+    """Read the three files, whose digests the caller has verified.
+
+    Raises:
+        BundleCorruptError: naming the file that is missing or unreadable.
+    """
+    return TrainerState(
+        weights=_read(directory / WEIGHTS_FILE, load_file),
+        optimizer=_read(directory / OPTIMIZER_FILE, _load_plain),
+        facts=_read(directory / TRAINER_FILE, _decode_facts),
+    )
+
+
+def _load_plain(path: Path) -> dict[str, Any]:
+    try:
+        loaded = torch.load(path, weights_only=True)
+    except pickle.UnpicklingError:
+        # torch's own text advises to load without weights_only: the wrong way out here.
+        raise ValueError("damaged, or more than tensors and plain data") from None
+    if not isinstance(loaded, dict):
+        raise TypeError(f"holds a {type(loaded).__name__}, not a state dict")
+    return loaded
+
+
+def _decode_facts(path: Path) -> TrainerFacts:
+    return msgspec.json.decode(path.read_bytes(), type=TrainerFacts)
+
+
+def _read(path: Path, read: Callable[[Path], T]) -> T:
+    # torch and safetensors raise a dozen types for a bad file; all mean the same here.
+    try:
+        return read(path)
+    except Exception as error:
+        raise BundleCorruptError(
+            f"{path} cannot be read as a trainer's file ({type(error).__name__}: {error}); "
+            "resume from another bundle"
+        ) from error

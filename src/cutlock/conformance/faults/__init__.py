@@ -8,7 +8,7 @@ when the replay ends. Three parts are kept apart, because they are switched in a
 - the protection that is taken away;
 - second lines: checks of the code that would notice the fault before the promise breaks.
 
-Source: `spec/Mutants.tla`, `model_check/manifest.toml`; design, section 13.
+Source: `spec/MutantCutlock.tla`, `model_check/manifest.toml`; design, section 13.
 """
 
 from cutlock.conformance.faults.registry import FAULTS, WITHOUT_A_FAULT, fault_of, named_fault

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
+from collections.abc import AsyncGenerator
 
 from cutlock.barrier import Slot
 from cutlock.conformance.faults.switch import TRUSTS_THE_CUT, Fault, Patch, Switch, nothing
 from cutlock.conformance.stepping.incarnation import Incarnation
-from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.ledger import Ledger
 from cutlock.records import LedgerRecord
 from cutlock.run import restore
 from cutlock.run.config import parse_config
-from cutlock.run.dispatch import Dispatcher
+from cutlock.run.rollouts import PromptGroup, Rollouts
 from cutlock.samplers.base import Admission, GatedSampler, GroupView
-from cutlock.samplers.weight_fifo import WeightFifoSampler
+from cutlock.samplers.builtin import WeightFifoSampler
 from cutlock.spare_pool import Shortfall
 
 __all__ = ["DISPATCH_FAULTS", "RAISES_NO_CURSOR"]
@@ -25,18 +24,19 @@ async def _at_once(*arguments: object) -> None:
     """Wait for nothing."""
 
 
-async def _reserved_first(pump: RolloutPump) -> None:
-    """`RolloutPump.run` with its first two loops the other way round."""
-    state = pump._state
+async def _reserved_first(engine: Rollouts) -> AsyncGenerator[PromptGroup]:
+    """`Rollouts._owed` with its loops the other way round."""
+    state = engine._state
     admitted = state.ledger.admitted()
-    async with asyncio.TaskGroup() as pump._group:
-        for admission_id, _ in state.ledger.reserved():
-            await pump._admit(admission_id)
-        for record in admitted:
-            await state.permits.acquire()
-            pump._launch(record)
-        while (next_id := await pump._next_batch()) is not None:
-            await pump._admit(next_id)
+    for admission_id, _ in state.ledger.reserved():
+        async for group in engine._admit(admission_id):
+            yield group
+    for record in admitted:
+        await state.permits.acquire()
+        yield engine._place(record)
+    while (next_id := await engine._next_batch()) is not None:
+        async for group in engine._admit(next_id):
+            yield group
 
 
 def _raises_no_cursor() -> Switch:
@@ -100,13 +100,13 @@ DISPATCH_FAULTS = (
         mutants=("stamp_given_twice",),
         protection=RAISES_NO_CURSOR,
         second_lines=TRUSTS_THE_CUT
-        | Switch(patches=(Patch(Dispatcher, "_covered", lambda *given: False),)),
+        | Switch(patches=(Patch(Rollouts, "_covered", lambda *given: False),)),
     ),
     Fault(
         name="reserved_before_admitted",
         what="a resume admits what was RESERVED before it launches what was ADMITTED",
         mutants=("reserved_before_admitted", "admitted_never_launched"),
-        protection=Switch(patches=(Patch(RolloutPump, "run", _reserved_first),)),
+        protection=Switch(patches=(Patch(Rollouts, "_owed", _reserved_first),)),
     ),
     Fault(
         name="launch_in_any_order",
@@ -126,7 +126,7 @@ DISPATCH_FAULTS = (
         name="nothing_credited",
         what="a lost group is not credited to its step",
         mutants=("nothing_credited",),
-        protection=Switch(patches=(Patch(Dispatcher, "_credit", nothing),)),
+        protection=Switch(patches=(Patch(Rollouts, "_credit", nothing),)),
     ),
     Fault(
         name="shortfall_not_saved",

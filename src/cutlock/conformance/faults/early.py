@@ -14,7 +14,7 @@ from cutlock.events import MemoryLog
 from cutlock.run.capture import Capture
 from cutlock.run.cut import read_in_window
 from cutlock.run.open_save import OpenSave
-from cutlock.run.state import RunState
+from cutlock.run.state import Phases, RunState
 from cutlock.stops import NO_STOPS
 from cutlock.tlc.values import Value
 
@@ -55,7 +55,7 @@ def _early(action: Action, attribute: str) -> Switch:
         if (
             incarnation is not None
             and incarnation.stands.at(Action.REQUEST_CUT)
-            and getattr(incarnation.saver.capture, attribute) is not None
+            and getattr(incarnation.engine.saver.capture, attribute) is not None
         ):
             state["tp"] = "saving"
 
@@ -64,7 +64,7 @@ def _early(action: Action, attribute: str) -> Switch:
 
 async def _read_now(state: RunState) -> Capture:
     """Make the reads of a cut, without a cut."""
-    looking = dataclasses.replace(state, stops=NO_STOPS, events=MemoryLog())
+    looking = dataclasses.replace(state, stops=NO_STOPS, events=MemoryLog(), phases=Phases())
     cut, capture = Cut(looking.barrier), Capture()
     cut._state = "live"
     await read_in_window(looking, cut, capture)

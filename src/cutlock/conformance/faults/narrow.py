@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from cutlock.alphabet import Action
 from cutlock.barrier import Barrier, Cut, Slot
-from cutlock.bundle.artifacts import DATA_PLANE
+from cutlock.bundle.layout import DATA_PLANE
 from cutlock.conformance.faults.dispatch import RAISES_NO_CURSOR
 from cutlock.conformance.faults.sections import UNDRAINED
 from cutlock.conformance.faults.switch import (
@@ -272,7 +272,7 @@ def _cut_beside_step() -> Switch:
     saves = Saver.save
 
     async def save(saver: Saver) -> None:
-        saver._tasks.create_task(saves(saver))
+        saver.tasks.create_task(saves(saver))
         await asyncio.sleep(0)  # it has begun, so that it can be waited for
 
     return _pump_goes_on("requested", "copy") | Switch(patches=(Patch(Saver, "save", save),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -11,9 +11,9 @@ from cutlock.barrier import Cut, Slot
 from cutlock.buffer import ReplayBuffer
 from cutlock.conformance.faults.switch import TRUSTS_THE_CUT, Fault, Patch, Switch, built
 from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.controller.rollout_pump import RolloutPump
 from cutlock.ledger import Ledger
 from cutlock.records import LedgerRecord, Phase
+from cutlock.run.rollouts import PromptGroup, Rollouts
 from cutlock.run.state import RunState
 from cutlock.tlc.values import Function, Value
 
@@ -76,17 +76,18 @@ def _not_subtracted() -> Switch:
 
 
 def _admitted_one_by_one() -> Switch:
-    whole = RolloutPump._admit
+    whole = Rollouts._admit
 
-    async def admit_each(pump: RolloutPump, admission_id: int) -> None:
-        while admission_id in dict(pump._state.ledger.reserved()):
-            await whole(pump, admission_id)
+    async def admit_each(engine: Rollouts, admission_id: int) -> AsyncIterator[PromptGroup]:
+        while admission_id in dict(engine._state.ledger.reserved()):
+            async for group in whole(engine, admission_id):
+                yield group
 
     def admit(ledger: Ledger, slot: Slot, admission_id: int, **given: Any) -> list[LedgerRecord]:
         first = dict(ledger.reserved())[admission_id][0]
         return [ledger._add(msgspec.structs.replace(first, phase=Phase.ADMITTED, **given))]
 
-    return Switch(patches=(Patch(RolloutPump, "_admit", admit_each), Patch(Ledger, "admit", admit)))
+    return Switch(patches=(Patch(Rollouts, "_admit", admit_each), Patch(Ledger, "admit", admit)))
 
 
 def _rows_left_behind() -> Switch:

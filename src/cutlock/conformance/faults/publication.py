@@ -12,7 +12,9 @@ from safetensors.torch import save as save_tensors
 from cutlock.alphabet import Action
 from cutlock.buffer import ReplayBuffer
 from cutlock.bundle import contents, publication
-from cutlock.bundle.artifacts import (
+from cutlock.bundle.contents import Recovery, Sidecar, TrainingInfo, encode_training_info
+from cutlock.bundle.files import REAL, digest_file, walk
+from cutlock.bundle.layout import (
     DATA_PLANE,
     INDEX,
     LEDGER,
@@ -20,11 +22,11 @@ from cutlock.bundle.artifacts import (
     MANIFEST,
     RESERVE,
     TRAINING_INFO,
+    Place,
+    directory_name,
+    parse_name,
 )
-from cutlock.bundle.contents import Recovery, Sidecar, TrainingInfo, encode_training_info
-from cutlock.bundle.files import REAL, digest_file, walk
 from cutlock.bundle.manifest import FileRecord, Manifest, decode_manifest, encode_manifest
-from cutlock.bundle.names import Place, directory_name, parse_name
 from cutlock.bundle.verification import read_manifest
 from cutlock.bundle.writing import BundleWriter
 from cutlock.conformance.faults.switch import Fault, Patch, Switch, nothing

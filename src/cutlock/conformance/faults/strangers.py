@@ -11,7 +11,7 @@ from cutlock.conformance.faults.switch import Fault, Patch, Switch
 from cutlock.conformance.stepping.doing import Doing, Records
 from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.conformance.stepping.planes import PlaneHost
-from cutlock.plane.base import BootstrapPlane, DataPlane
+from cutlock.plane.base import DataPlane, RestorablePlane
 from cutlock.plane.memory import MemoryBootstrap, PlaneSteps
 from cutlock.tlc.values import Value
 
@@ -30,7 +30,7 @@ class _SharedHost:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
 
-    async def renew(self, steps: PlaneSteps) -> BootstrapPlane:
+    async def renew(self, steps: PlaneSteps) -> RestorablePlane:
         """See `PlaneHost.renew`."""
         bootstrap = await self._host.renew(steps)
         stranger = await self._host.connect()
@@ -70,7 +70,7 @@ STRANGER_FAULTS = (
     Fault(
         name="touched_plane_accepted",
         what="a store that somebody has used is restored into",
-        mutants=("touched_plane", "stranger_in_plane"),
+        mutants=("touched_plane", "foreign_rows_in_plane"),
         world=Switch(prepare=_share, moves={"Late": _late}),
         protection=Switch(patches=(Patch(MemoryBootstrap, "require_untouched", _look_away),)),
     ),

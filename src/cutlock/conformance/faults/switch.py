@@ -12,11 +12,11 @@ from cutlock.alphabet import Action
 from cutlock.bond.patches import Patch, patched
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.doing import Move
-from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.conformance.stepping.incarnation import Drive, Incarnation, shipped_controller
 from cutlock.conformance.stepping.moves import MOVES
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.stepper import Stepper
-from cutlock.run import assembly, open_save
+from cutlock.run import open_save, start
 from cutlock.run.state import RunState, build_state
 from cutlock.stops import StopPoints
 from cutlock.tlc.values import Value
@@ -73,10 +73,14 @@ class Switch:
 
     @contextlib.contextmanager
     def stepper(
-        self, bounds: Bounds, directory: Path, host: PlaneHost | None = None
+        self,
+        bounds: Bounds,
+        directory: Path,
+        host: PlaneHost | None = None,
+        moves: Mapping[str, Move] = MOVES,
+        drive: Drive = shipped_controller,
     ) -> Iterator[Stepper]:
         """A stepper with all of it; see `Stepper` for the arguments."""
-        moves = {**MOVES, **self.moves}
         with (
             self.applied(),
             Stepper(
@@ -85,8 +89,9 @@ class Switch:
                 host=host,
                 unbarred=self.unbarred,
                 prepare=self.prepare,
-                moves=moves,
+                moves={**moves, **self.moves},
                 counted=self == Switch(),
+                drive=drive,
             ) as stepper,
         ):
             yield stepper
@@ -143,7 +148,7 @@ def built(change: Callable[[RunState], None]) -> Switch:
         change(state)
         return state
 
-    return Switch(patches=(Patch(assembly, "build_state", build),))
+    return Switch(patches=(Patch(start, "build_state", build),))
 
 
 class Reaching:

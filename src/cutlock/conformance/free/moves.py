@@ -57,7 +57,7 @@ def in_spec(call: ActionCall) -> ActionCall:
 
 def _begin_commit(doing: Doing) -> Records:
     """As ever, and a cancellation that means this commit alone fails it."""
-    buffer = doing.running.controller._state.buffer
+    buffer = doing.running.engine.buffer
     if "commit" not in vars(buffer):
         _survive_cancellation(buffer)
     return MOVES[Action.BEGIN_COMMIT](doing)
@@ -87,7 +87,7 @@ def _cancel(*, twice: bool) -> Move:
         doing.require_at(stop, group)
         doing.running.set_attempts(1 if doing.gives_up else _MANY)
         doing.stepper.failures += 1
-        task = doing.running.rollouts._tasks[group]
+        task = doing.running.engine.attempts[group].task
         task.cancel(_ALONE)
         if twice:
             # By then the task has been woken and waits for the clear of its rows.

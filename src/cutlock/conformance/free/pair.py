@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from cutlock.alphabet import ARGUMENTS, Action
+from cutlock.bond.bond import Constants
 from cutlock.bond.compare import differences
 from cutlock.bond.walk import INITIAL, StatesDifferError
 from cutlock.conformance.free.moves import (
@@ -23,11 +24,11 @@ from cutlock.conformance.free.moves import (
 )
 from cutlock.conformance.observation.compare import likely_cause
 from cutlock.conformance.observation.words import record
+from cutlock.conformance.protocol import gives_up
 from cutlock.conformance.reference.invariants import broken
 from cutlock.conformance.reference.model import Reference
 from cutlock.conformance.reference.state import prompts_of
 from cutlock.conformance.reference.terms import Terms
-from cutlock.conformance.replay.walk import gives_up, replay
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.stepper import Stepper
 from cutlock.errors import ConformanceError, DivergenceError, NotEnabledError
@@ -35,7 +36,7 @@ from cutlock.tlc.action import ActionCall
 from cutlock.tlc.itf import Counterexample, Step
 from cutlock.tlc.values import Function, Value, parse_value, to_tla
 
-__all__ = ["LOSSES", "Pair", "bounds_of_trace", "replay_trace", "trace_model"]
+__all__ = ["LOSSES", "Pair", "constants_of_trace", "trace_model"]
 
 LOSSES = frozenset(
     {Action.FAIL_GROUP.value, Action.ROLLBACK_GROUP.value, CANCEL_COMMIT, CANCEL_COMMIT_TWICE}
@@ -239,48 +240,18 @@ def _covers(call: ActionCall, option: ActionCall) -> bool:
 
 def trace_model(bounds: Bounds) -> str:
     """The bounds as the model of a trace: a record of the constants of the spec."""
-    constants: dict[str, Value] = {
-        "Batches": bounds.batches,
-        "PerEpoch": bounds.per_epoch,
-        "Member": frozenset(bounds.members),
-        "Window": bounds.window,
-        "Sampler": bounds.sampler,
-        "SpareMark": bounds.spare_mark,
-        "MaxFailures": bounds.max_failures,
-        "Capacity": bounds.capacity,
-        "Ordered": bounds.ordered,
-        "Units": frozenset(bounds.units),
-        "Narrow": bounds.narrow,
-    }
-    return to_tla(record(**constants))
+    return to_tla(record(**bounds.constants))
 
 
-def bounds_of_trace(trace: Counterexample) -> Bounds:
-    """The bounds of a trace that a pair has left.
+def constants_of_trace(trace: Counterexample) -> Constants:
+    """The constants of a trace that a pair has left; it is replayed with the bond `FREE`.
 
     Raises:
         ConformanceError: the model of the trace is none of those.
-        ConfigError: it is of no possible size.
     """
     constants = parse_value(trace.model) if trace.model.startswith("[") else None
     if not isinstance(constants, Function):
         raise ConformanceError(
             f"the model {trace.model!r} is no record of constants; keep the trace again"
         )
-    return Bounds.of({str(name): value for name, value in constants.items()})
-
-
-def replay_trace(trace: Counterexample, stepper: Stepper) -> None:
-    """Make the moves of a trace and compare the states.
-
-    Args:
-        stepper: new, of the bounds of the trace, with the moves of `MACHINE_MOVES`.
-
-    Raises:
-        DivergenceError: code and specification differ, as they did when it was kept.
-        ConformanceError: there is nothing to replay, so a success would mean nothing.
-    """
-    first, *rest = trace.steps
-    if not rest:
-        raise ConformanceError(f"a trace of {trace.model} has no step; keep it again")
-    replay([(s.action, s.state) for s in rest], stepper, start=first.state, in_spec=in_spec)
+    return {str(name): value for name, value in constants.items()}

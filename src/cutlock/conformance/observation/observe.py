@@ -5,24 +5,19 @@ from the store, what it keeps of the disk from files; only how far tasks have co
 from where they stand. Values are those of `cutlock.tlc.values`, to be compared with a state
 of TLC.
 
-Source: variables of `spec/Cutlock.tla`; design, section 13.
+Source: variables of `spec/State.tla`; design, section 13.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cutlock.alphabet import Action
 from cutlock.conformance.observation.on_disk import Disk
 from cutlock.conformance.observation.words import Owned, Words, dropped_in, record
-from cutlock.conformance.stepping import places
 from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.conformance.stepping.stepped_run import SteppedRun
 from cutlock.run.capture import Capture, LedgerRead
-from cutlock.run.state import RunState
+from cutlock.run.state import RunState, SavePhase
 from cutlock.tlc.values import Function, Value
-
-if TYPE_CHECKING:
-    from cutlock.conformance.stepping.stepper import Stepper
 
 __all__ = ["Observer"]
 
@@ -44,9 +39,9 @@ _NO_CAPTURE = record(
 
 
 class Observer:
-    """Looks at one stepper."""
+    """Looks at one run."""
 
-    def __init__(self, stepper: Stepper) -> None:
+    def __init__(self, stepper: SteppedRun) -> None:
         self._stepper = stepper
         self._words = Words(stepper.bounds)
         self._disk = Disk(stepper.bounds, stepper.directory, stepper.host)
@@ -138,32 +133,32 @@ class Observer:
         assert incarnation.plane is not None
         advantaged = incarnation.plane.advantaged
         return {
-            "raising": incarnation.stands.at(Action.RAISE_EPOCH),
-            "gate": incarnation.stands.at(Action.COMMIT_ADMISSION),
-            "task": words.of(places.tasks(incarnation), "none"),
+            "raising": state.loader.raise_due,
+            "gate": incarnation.engine.gate_passed,
+            "task": words.of(incarnation.engine.attempt_phases(), "none"),
             "computed": words.set_of(
                 group
                 for group, entry in state.buffer.claimed.items()
                 if advantaged.issuperset(entry.row_keys)
             ),
-            "tp": places.train_pump(incarnation),
-            "sv": places.save(incarnation),
-            "door": places.door(incarnation),
+            "tp": str(state.phases.train),
+            "sv": str(state.phases.save),
+            "door": _door(state),
             "cap": self._capture(incarnation),
             "saved": self._saved(incarnation),
         }
 
     def _saved(self, incarnation: Incarnation) -> int:
-        saver = incarnation.saver
-        if saver._saved_step is not None:
-            return saver._saved_step
+        saver = incarnation.engine.saver
+        if saver.saved_step is not None:
+            return saver.saved_step
         # The first save of a run that starts from nothing is due until it was tried.
         return -1 if saver._failures else -2
 
     # What the open save has so far.
 
     def _capture(self, incarnation: Incarnation) -> Function:
-        words, opened = self._words, incarnation.saver.open
+        words, opened = self._words, incarnation.engine.saver.open
         if opened is None:
             return _NO_CAPTURE
         capture = opened.capture
@@ -178,7 +173,7 @@ class Observer:
             index = _set(words.set_of(finished))
         if capture.ledger is not None:
             ledger = _set(self._captured_ledger(incarnation, capture, capture.ledger))
-        attempt = incarnation.saver.attempt(opened.step)
+        attempt = incarnation.engine.saver.attempt(opened.step)
         saved, files = self._disk.in_progress(opened.step, attempt)
         return record(
             cursor=cursor,
@@ -202,7 +197,7 @@ class Observer:
         reads = (r.seq for r in incarnation.log.records if r.action in _LAST_READS)
         done = max(reads, default=-1)
         # Until it is copied the trainer stands still, and so it does in the full window.
-        copied = incarnation.narrow and not incarnation.stands.at(Action.COPY_POLICY)
+        copied = incarnation.narrow and incarnation.engine.phases.save is not SavePhase.COPY
         trained = trainer.copied_groups if copied else trainer.trained
         return record(
             led=words.led(read.records),
@@ -212,3 +207,10 @@ class Observer:
             dropped=words.set_of(self._dropped(incarnation, done + 1)),
             weights=record(version=read.version, trained=words.trained(trained)),
         )
+
+
+def _door(state: RunState) -> str:
+    """`door`: closing from the request of a cut until the cut begins, shut until it ends."""
+    if state.phases.save is SavePhase.REQUESTED:
+        return "closing"
+    return "shut" if state.barrier.cut_open else "open"

@@ -15,7 +15,8 @@ from typing import TypeVar
 import msgspec
 
 from cutlock.alphabet import Action
-from cutlock.bundle.artifacts import (
+from cutlock.bundle.contents import Recovery, Sidecar, TrainingInfo
+from cutlock.bundle.layout import (
     DATA_PLANE,
     INDEX,
     LEDGER,
@@ -26,9 +27,9 @@ from cutlock.bundle.artifacts import (
     SIDECARS,
     STAMP,
     TRAINING_INFO,
+    Place,
+    directory_name,
 )
-from cutlock.bundle.contents import Recovery, Sidecar, TrainingInfo
-from cutlock.bundle.names import Place, directory_name
 from cutlock.bundle.publication import latest
 from cutlock.conformance.observation.words import Owned, Words, dropped_in, record
 from cutlock.conformance.stepping.bounds import Bounds

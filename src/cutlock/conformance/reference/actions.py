@@ -3,7 +3,7 @@
 A function yields, for each choice that the specification leaves, the arguments of the action
 and the state after it; nothing where the action is not enabled.
 
-Source: actions of `spec/Cutlock.tla`; arguments as in `spec/Labelled.tla`.
+Source: actions of `spec/Cutlock.tla`; arguments as in `spec/LabelledCutlock.tla`.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def substitute_group(t: Terms) -> Successors:
 def abort_stale(t: Terms) -> Successors:
     s = t.state
     if s.up == "running" and s.tp == "sync" and not t.gated and t.slot_open:
-        for p in t.stale_first:
+        for p in t.first_stale:
             yield {"group": p}, _to_task(s, p, "none", **_gone(t, p))
 
 

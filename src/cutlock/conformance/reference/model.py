@@ -4,7 +4,7 @@ It says what `spec/Cutlock.tla` says, action by action, so that random schedules
 bounds than a model's have something to be compared with. That the two are the same is shown
 on graphs that TLC has explored: every state and every edge of them, no more and no less.
 
-Source: `spec/Cutlock.tla`, `spec/Labelled.tla`; design, section 13.
+Source: `spec/Cutlock.tla`, `spec/LabelledCutlock.tla`; design, section 13.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A state of the reference: the variables of the spec, as plain Python values.
 
-Source: variables, `NoCapture` and `Nothing` of `spec/Cutlock.tla`.
+Source: variables, `NoCapture` and `Nothing` of `spec/State.tla`.
 """
 
 from __future__ import annotations

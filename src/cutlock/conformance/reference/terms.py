@@ -2,7 +2,7 @@
 
 `Ordered = TRUE`: where the code chooses by order there is one choice.
 
-Source: vocabulary, choice of groups and protections of `spec/Cutlock.tla`.
+Source: `spec/State.tla`, `spec/Samplers.tla`, `spec/Protections.tla`.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class Terms:
         return frozenset(p for p in running if not self.in_window(p))
 
     @property
-    def stale_first(self) -> Prompts:
+    def first_stale(self) -> Prompts:
         """The one of them that is aborted first."""
         first = sorted(self.stale, key=lambda p: (self.state.idx[p], self.earlier(p)))
         return frozenset(first[:1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutlock.alphabet import Action
-from cutlock.conformance.stepping import places
 from cutlock.conformance.stepping.incarnation import Incarnation
 
 __all__ = ["miscounts"]
@@ -23,7 +22,8 @@ def miscounts(incarnation: Incarnation) -> Iterator[str]:
     """What is not as it follows from the rest of the state, of pumps that run."""
     if incarnation.run is None or incarnation.run.done():
         return
-    state, stands = incarnation.controller._state, incarnation.stands
+    engine, stands = incarnation.engine, incarnation.stands
+    state = engine.state
     # The spec knows a cut only from its first read on; the code has it when it stands before that.
     awaited = _SPANNING if incarnation.narrow else _IN_A_SLOT
     inside = [str(action) for action, _ in stands.places if action in awaited]
@@ -31,9 +31,9 @@ def miscounts(incarnation: Incarnation) -> Iterator[str]:
         yield f"the cut was entered although tasks stand before {', '.join(inside)}, in a slot"
     # The pump has the first place of a batch in its hands from before the gate on.
     ahead = stands.at(Action.OPEN_GATE) or stands.at(Action.COMMIT_ADMISSION)
-    owed = len(state.buffer.ready()) + incarnation.rollouts.in_flight + ahead
+    owed = len(state.buffer.ready()) + engine.in_flight + ahead
     if state.permits.held != owed:
         yield f"{state.permits.held} places are taken, and {owed} groups have one"
-    following = state.version.value + (places.train_pump(incarnation) in _SELECTED)
+    following = state.version.value + (engine.phases.train in _SELECTED)
     if state.next_selection != following:
         yield f"the next selection is of step {state.next_selection}, not of {following}"

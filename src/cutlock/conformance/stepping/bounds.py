@@ -20,7 +20,7 @@ from cutlock.loader import epoch_order
 from cutlock.run.config import RunConfig, parse_config
 from cutlock.tlc.config import read_config
 from cutlock.tlc.values import ModelValue, Value, to_tla
-from cutlock.workers.task import ReverseTask
+from cutlock.workers.prompts import ReverseTask
 
 __all__ = ["Bounds"]
 
@@ -31,7 +31,7 @@ _LENGTH = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Constants of the spec, with its names in snake case; see `spec/Cutlock.tla`.
+    """Constants of `spec/State.tla` and `spec/MCCutlock.tla`, with their names in snake case.
 
     A run serves whole epochs. If `batches` ends within one, the code has more to serve where
     the spec is at its end, and what follows from the end cannot be done.
@@ -82,6 +82,23 @@ class Bounds:
         return cls.of(read_config(path).constants)
 
     @property
+    def constants(self) -> dict[str, Value]:
+        """The constants of the spec that `of` makes these bounds from."""
+        return {
+            "Batches": self.batches,
+            "PerEpoch": self.per_epoch,
+            "Member": frozenset(self.members),
+            "Window": self.window,
+            "Sampler": self.sampler,
+            "SpareMark": self.spare_mark,
+            "MaxFailures": self.max_failures,
+            "Capacity": self.capacity,
+            "Ordered": self.ordered,
+            "Units": frozenset(self.units),
+            "Narrow": self.narrow,
+        }
+
+    @property
     def size(self) -> int:
         """Prompts of a batch and of a training step."""
         return len(self.members)
@@ -107,7 +124,7 @@ class Bounds:
                     "keep": 1,
                     "failures_in_a_row": _FAR,
                 },
-                "failures": {"attempts": _FAR, "drop_budget": _FAR},
+                "failures": {"attempts": _FAR, "drop_budget": _FAR, "pause_s": 0},
                 "plane": {"kind": "memory", "units": len(self.units)},
                 "task": {
                     "prompts": self.per_epoch * self.size,

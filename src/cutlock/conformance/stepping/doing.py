@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cutlock.alphabet import Action
 from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.conformance.stepping.stepped_run import SteppedRun
 from cutlock.errors import ConformanceError, NotEnabledError
 from cutlock.tlc.values import Value, to_tla
-
-if TYPE_CHECKING:
-    from cutlock.conformance.stepping.stepper import Stepper
 
 __all__ = ["Doing", "Move", "Records"]
 
@@ -21,7 +18,7 @@ __all__ = ["Doing", "Move", "Records"]
 class Doing:
     """One action that is being done."""
 
-    stepper: Stepper
+    stepper: SteppedRun
     arguments: Mapping[str, Value]
     gives_up: bool
 
@@ -76,7 +73,7 @@ class Doing:
 
     def require_door(self, kind: str) -> None:
         """Refuse to ask for a slot that would have to wait."""
-        barrier = self.running.controller._state.barrier
+        barrier = self.running.engine.barrier
         if barrier.instant and kind not in _SPANNING:
             return
         if kind not in self.stepper.unbarred and (barrier.cut_open or barrier.waiting):

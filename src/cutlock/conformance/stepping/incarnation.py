@@ -3,49 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, cast
 
 import msgspec
 
-from cutlock.alphabet import Action
 from cutlock.bond.turns import TurnLoop
 from cutlock.bundle.publication import latest
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.parts import NotingLog, NotingPlane, NotingTrainer, ToldGenerator
 from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.stands import Stands
-from cutlock.controller.assembly import Parts, assemble, build_prompts
-from cutlock.controller.core import Controller, RunReport
-from cutlock.controller.rollout_pump import RolloutPump
-from cutlock.controller.train_pump import TrainPump
+from cutlock.controller.assembly import Parts, build_prompts
+from cutlock.controller.core import Controller
 from cutlock.errors import BundleNotFoundError, CutlockError
 from cutlock.plane.base import DataPlane
 from cutlock.run.directory import RunDirectory
+from cutlock.run.engine import Run
 from cutlock.run.restore import PlaneReady, ResumePlan, load_plane, verify_for_resume
-from cutlock.run.save import RunIdentity, Saver
+from cutlock.run.save import RunIdentity
+from cutlock.run.start import Start, begin
 from cutlock.run.state import RunState
+from cutlock.workers.base import Generator, Trainer
 
-__all__ = ["Incarnation"]
+__all__ = ["Drive", "Incarnation", "shipped_controller"]
 
-_STAGES = {
-    Action.RESTORE_INDEX: "connected",
-    Action.RESTORE_SPARE_POOL: "indexed",
-    Action.RESTORE_LEDGER: "pooled",
-    Action.RESTORE_CURSOR: "owned",
-}
+Drive = Callable[[Run, Trainer, Generator], Coroutine[object, object, object]]
+"""Drives an engine that is restored to the end of its run."""
+
+
+async def shipped_controller(run: Run, trainer: Trainer, generator: Generator) -> object:
+    """The loops of `cutlock.controller`."""
+    return await Controller(run, trainer, generator).run()
 
 
 class Incarnation:
-    """A controller and what it was given, from its first stage to its death.
+    """An engine and what it was given, from its first stage to its death.
 
-    The controller shows no more of itself than users need; here its parts are looked at.
+    Args:
+        drive: drives the engine when it is restored.
     """
 
     def __init__(
-        self, bounds: Bounds, directory: RunDirectory, host: PlaneHost, loop: TurnLoop
+        self,
+        bounds: Bounds,
+        directory: RunDirectory,
+        host: PlaneHost,
+        loop: TurnLoop,
+        drive: Drive,
     ) -> None:
         self._directory = directory
         self._host = host
@@ -63,8 +68,12 @@ class Incarnation:
         self.plane: NotingPlane | None = None
         """The controller's own client."""
         self.trainer: NotingTrainer | None = None
-        self.assembling: asyncio.Task[Controller] | None = None
-        self.run: asyncio.Task[RunReport] | None = None
+        self.begun: Start | None = None
+        """The start, from when it has connected."""
+        self.run: asyncio.Task[object] | None = None
+        """What drives the engine, from when its loops may begin."""
+        self._drive = drive
+        self._restoring: asyncio.Task[Run] | None = None
         self._plan: ResumePlan | None = None
         self._ready: PlaneReady | None = None
         self._refusal: CutlockError | None = None
@@ -74,15 +83,10 @@ class Incarnation:
     @property
     def stage(self) -> str:
         """How far the start has come, in the words of the spec's variable `up`."""
-        if self.run is not None:
-            # Before the first weight sync there are no pumps.
-            return "started" if self.rollouts._group is None else "running"
         if self.refusal is not None:
             return "refused"
-        if self.assembling is not None:
-            if self.assembling.done():
-                return "begun" if self.bundle is None else "restored"
-            return next(_STAGES[action] for action, _ in self.stands.places if action in _STAGES)
+        if self.begun is not None:
+            return str(self.begun.state.phases.start)
         if self._ready is not None:
             return "loaded"
         return "begun" if self._plan is None else "verified"
@@ -90,7 +94,7 @@ class Incarnation:
     @property
     def refusal(self) -> CutlockError | None:
         """Why a stage was refused."""
-        task = self.assembling
+        task = self._restoring
         if task is not None and task.done() and isinstance(task.exception(), CutlockError):
             return task.exception()  # type: ignore[return-value]
         return self._refusal
@@ -120,7 +124,7 @@ class Incarnation:
             await self.trainer.load(self._plan.policy_directory)
         return ready
 
-    def assemble(self) -> None:
+    def connect(self) -> None:
         """The controller connects and restores its state, up to the first stop if there is one."""
         assert self._ready is not None
         assert self.trainer is not None
@@ -136,7 +140,8 @@ class Incarnation:
             stops=self.stands,
             now=self._loop.time,
         )
-        self.assembling = self._loop.create_task(assemble(self._ready, parts), name="assembly")
+        self.begun = self._loop.complete(begin(self._ready, parts))
+        self._restoring = self._loop.create_task(self.begun.restore(), name="restore")
         self._loop.quiesce()
 
     async def _connect(self) -> DataPlane:
@@ -144,8 +149,11 @@ class Incarnation:
         return self.plane
 
     def start(self) -> None:
-        """The run begins; its pumps do after the first weight sync."""
-        self.run = self._loop.create_task(self.controller.run(), name="run")
+        """The run begins; its loops do after the first weight sync."""
+        assert self.trainer is not None
+        self.run = self._loop.create_task(
+            self._drive(self.engine, self.trainer, self.generator), name="run"
+        )
 
     def die(self) -> None:
         """Everything in memory is gone, and nothing of the end reaches the disk."""
@@ -165,45 +173,19 @@ class Incarnation:
         return self._plan.info.incarnation, self._plan.info.log_records
 
     @property
-    def controller(self) -> Controller:
-        """The controller, when its state is complete."""
-        assert self.assembling is not None
-        return self.assembling.result()
+    def engine(self) -> Run:
+        """The run, when its state is complete."""
+        assert self._restoring is not None
+        return self._restoring.result()
 
     @property
     def state(self) -> RunState | None:
-        """The controller's state from when it is built; until it is restored, `assemble` has it."""
-        task = self.assembling
-        if task is None:
-            return None
-        if task.done():
-            return None if self.refusal else task.result()._state
-        found = inspect.getcoroutinelocals(cast(Coroutine[Any, Any, Any], task.get_coro()))["state"]
-        assert isinstance(found, RunState)
-        return found
-
-    @property
-    def rollouts(self) -> RolloutPump:
-        """The rollout pump."""
-        return self.controller._rollouts
-
-    @property
-    def train(self) -> TrainPump:
-        """The train pump."""
-        return self.controller._train
-
-    @property
-    def saver(self) -> Saver:
-        """The saver of the train pump."""
-        return self.controller._saver
-
-    def failed_before(self, group: str) -> bool:
-        """Whether the group, whose task stands before a launch, was launched and failed."""
-        return self.controller._state.buffer._reserved[group] > 0
+        """The state of the run from when it is built; None when it was refused."""
+        return None if self.begun is None or self.refusal else self.begun.state
 
     def set_attempts(self, attempts: int) -> None:
         """After so many tries from now on a group is given up."""
-        state = self.controller._state
+        state = self.engine.state
         failures = msgspec.structs.replace(state.config.failures, attempts=attempts)
         state.config = msgspec.structs.replace(state.config, failures=failures)
 

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable, Mapping
 
 from cutlock.alphabet import Action
-from cutlock.conformance.stepping import places
 from cutlock.conformance.stepping.doing import Doing, Move, Records
 from cutlock.conformance.stepping.incarnation import Incarnation
 from cutlock.errors import (
@@ -56,7 +55,7 @@ def _begin_run(doing: Doing) -> Records:
         # The controller has a log only when it connects; what was before is recorded then.
         return ()
     incarnation.load()
-    incarnation.assemble()
+    incarnation.connect()
     return (Action.BEGIN_RUN,)
 
 
@@ -76,7 +75,7 @@ def _load_plane(doing: Doing) -> Records:
 
 def _connect_plane(doing: Doing) -> Records:
     _require_stage(doing, "loaded")
-    doing.incarnation.assemble()
+    _stage(doing.incarnation.connect, doing)
     return Action.BEGIN_RUN, Action.VERIFY_BUNDLE, Action.LOAD_PLANE, Action.CONNECT_PLANE
 
 
@@ -110,9 +109,9 @@ def _end_run(doing: Doing) -> Records:
 
 def _stands_at_its_end(incarnation: Incarnation) -> bool:
     """Whether the train pump, about to select, will find that nothing is left and all is saved."""
-    saved = incarnation.saver._saved_step == incarnation.controller._state.step
+    saved = incarnation.engine.saver.saved_step == incarnation.engine.step
     at_select = incarnation.stands.at(Action.SELECT_GROUPS)
-    return at_select and saved and incarnation.train._finished()
+    return at_select and saved and incarnation.engine.finished
 
 
 def _crash(doing: Doing) -> Records:
@@ -142,7 +141,7 @@ def _fill_spare_pool(doing: Doing) -> Records:
 
 def _advance(doing: Doing, *, low: bool) -> None:
     doing.require_at(Action.RESERVE_BATCH)
-    if doing.running.rollouts._pool_is_low() is not low:
+    if doing.running.engine.pool_is_low() is not low:
         raise NotEnabledError(f"the spare pool is {'not low' if low else 'low'}")
     doing.require_door("loader_advance")
     doing.release(Action.RESERVE_BATCH)
@@ -150,7 +149,7 @@ def _advance(doing: Doing, *, low: bool) -> None:
 
 def _drain_spare_pool(doing: Doing) -> Records:
     doing.require_at(Action.DRAIN_SPARE_POOL)
-    state = doing.running.controller._state
+    state = doing.running.engine.state
     doing.require_choice("drain", _spares(doing, state.config.prompts_per_step))
     doing.require_door("spare_drain")
     doing.release(Action.DRAIN_SPARE_POOL)
@@ -158,13 +157,13 @@ def _drain_spare_pool(doing: Doing) -> Records:
 
 
 def _spares(doing: Doing, count: int) -> list[str]:
-    pool = doing.running.controller._state.pool
+    pool = doing.running.engine.state.pool
     return [spare.key for spare in itertools.islice(pool._spares, count)]
 
 
 def _open_gate(doing: Doing) -> Records:
     doing.require_at(Action.OPEN_GATE)
-    state = doing.running.controller._state
+    state = doing.running.engine.state
     assert isinstance(state.sampler, TransactionalAdmissionSampler)
     probe = doing.stepper.loop.create_task(state.sampler.wait_until_admissible(state.version))
     doing.quiesce()
@@ -266,8 +265,8 @@ def _at_stop_of_group(action: Action) -> Move:
 
 
 def _abort_stale(doing: Doing) -> Records:
-    pump, group = doing.running.rollouts, doing.group
-    first = pump.first_stale(doing.running.controller._state.version.value)
+    pump, group = doing.running.engine, doing.group
+    first = pump.first_stale(doing.running.engine.state.version.value)
     if first != group:
         raise NotEnabledError(f"the code would abort {first!r}")
     if not doing.at(Action.ABORT_STALE, group):
@@ -281,8 +280,8 @@ def _sync_weights(doing: Doing) -> Records:
     if doing.incarnation.stage == "started":
         doing.release(Action.SYNC_WEIGHTS)
         return (Action.SYNC_WEIGHTS,)
-    pump = doing.running.rollouts
-    if stale := pump.first_stale(doing.running.controller._state.version.value):
+    pump = doing.running.engine
+    if stale := pump.first_stale(doing.running.engine.state.version.value):
         raise NotEnabledError(f"{stale!r} is stale and has to be aborted first")
     if not doing.at(Action.SYNC_WEIGHTS):
         _look_again_before_sync(doing)
@@ -302,7 +301,7 @@ def _look_again_before_sync(doing: Doing) -> None:
 
 
 def _evict_groups(doing: Doing) -> Records:
-    stale = doing.running.train._stale()
+    stale = doing.running.engine.stale_groups()
     if not stale:
         raise NotEnabledError("no finished group is stale")
     doing.require_choice("evict", stale)
@@ -316,7 +315,7 @@ def _evict_groups(doing: Doing) -> Records:
 
 def _select_groups(doing: Doing) -> Records:
     doing.require_at(Action.SELECT_GROUPS)
-    chosen = doing.running.train._selectable()
+    chosen = doing.running.engine.selectable_groups()
     if chosen is None:
         raise NotEnabledError("the groups of the next step are not to be selected now")
     doing.require_choice("select", chosen)
@@ -331,15 +330,15 @@ def _select_groups(doing: Doing) -> Records:
 def _request_cut(doing: Doing) -> Records:
     incarnation = doing.running
     if not doing.at(Action.REQUEST_CUT):
-        if incarnation.saver._saved_step == incarnation.controller._state.step:
+        if incarnation.engine.saver.saved_step == incarnation.engine.step:
             raise NotEnabledError("this step is saved already")
-        if (open_save := places.save(incarnation)) != "none":
+        if (open_save := incarnation.engine.phases.save) != "none":
             raise NotEnabledError(f"the last save is not over, but at {open_save!r}")
-        if incarnation.saver._last is not None and not incarnation.saver._last.done():
+        if incarnation.engine.saver._last is not None and not incarnation.engine.saver._last.done():
             raise NotEnabledError("the last save has failed and is still to clear what waited")
-        if (place := places.train_pump(incarnation)) != "idle":
+        if (place := incarnation.engine.phases.train) != "idle":
             raise NotEnabledError(f"the train pump is at {place!r}, not idle")
-        incarnation.controller.request_save()
+        incarnation.engine.request_save()
         doing.quiesce()
         for stop in (Action.SELECT_GROUPS, Action.EVICT_GROUPS):
             if doing.at(stop):
@@ -354,7 +353,7 @@ def _request_cut(doing: Doing) -> Records:
 def _fail_save(doing: Doing) -> Records:
     failure = SaveError("the save was told to fail")
     for stop, where in list(doing.incarnation.stands.places):
-        flushes = stop is Action.FLUSH_DEFERRED and places.save(doing.incarnation) != "none"
+        flushes = stop is Action.FLUSH_DEFERRED and doing.incarnation.engine.phases.save != "none"
         if stop in SAVE_STOPS or flushes:
             doing.release(stop, where, failure)
             doing.stepper.failures += 1

@@ -16,10 +16,9 @@ import torch
 
 from cutlock.errors import NotEnabledError, WorkerError
 from cutlock.events import EventLog, Record
-from cutlock.plane.base import DataPlane, Fields
-from cutlock.plane.passing import PassingPlane
+from cutlock.plane.base import DataPlane, DelegatingPlane, Fields
 from cutlock.workers.base import POLICY_FILES, TRAINER_FILE, Prompt, Rollouts, StepReport
-from cutlock.workers.chain import FIRST_CHAIN, extend_chain
+from cutlock.workers.training import FIRST_CHAIN, extend_chain
 
 __all__ = [
     "CURRENT_GROUP",
@@ -156,7 +155,7 @@ def read_trained(directory: Path) -> list[str]:
     return [group for _, groups in _read_steps(directory) for group in groups]
 
 
-class NotingPlane(PassingPlane):
+class NotingPlane(DelegatingPlane):
     """A `DataPlane` that notes which rows were given advantages through it."""
 
     def __init__(self, plane: DataPlane) -> None:

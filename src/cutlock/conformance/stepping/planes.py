@@ -12,7 +12,7 @@ import msgspec
 import torch
 from safetensors.torch import load
 
-from cutlock.plane.base import BootstrapPlane, DataPlane, PlaneStamp
+from cutlock.plane.base import DataPlane, PlaneStamp, RestorablePlane
 from cutlock.plane.memory import (
     INDEX_FILE,
     NO_STEPS,
@@ -47,7 +47,7 @@ class Saved(NamedTuple):
 class PlaneHost(Protocol):
     """A kind of store, of which there is one at a time."""
 
-    def renew(self, steps: PlaneSteps) -> Awaitable[BootstrapPlane]:
+    def renew(self, steps: PlaneSteps) -> Awaitable[RestorablePlane]:
         """End the store, if there is one, and begin one that nobody has used.
 
         Args:

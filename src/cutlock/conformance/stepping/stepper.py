@@ -13,33 +13,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from cutlock.bond.turns import TurnLoop
 from cutlock.conformance.observation.observe import Observer
 from cutlock.conformance.stepping.bookkeeping import miscounts
 from cutlock.conformance.stepping.bounds import Bounds
 from cutlock.conformance.stepping.doing import Doing, Move
-from cutlock.conformance.stepping.incarnation import Incarnation
+from cutlock.conformance.stepping.incarnation import Drive, Incarnation, shipped_controller
 from cutlock.conformance.stepping.moves import MOVES
-from cutlock.conformance.stepping.planes import MemoryHost, PlaneHost
+from cutlock.conformance.stepping.planes import PlaneHost
 from cutlock.conformance.stepping.records import require_agreement
-from cutlock.errors import ConformanceError, CutlockError, DivergenceError
-from cutlock.run.directory import RunDirectory
+from cutlock.conformance.stepping.stepped_run import SteppedRun
+from cutlock.errors import ConformanceError, DivergenceError
 from cutlock.tlc.action import ActionCall
 from cutlock.tlc.values import Value
 
 __all__ = ["Stepper"]
 
 
-class Stepper:
-    """One run of the size of a model, from its first start on; use it with `with`.
+class Stepper(SteppedRun):
+    """A run that does actions and can be looked at; use it with `with`.
 
     Args:
-        bounds: the size.
-        directory: of the run; must not exist, or be empty.
-        host: where rows live; None for stores in memory.
-        unbarred: kinds of slot that a fault has taken away from the barrier: their actions
-            are tried although the door is closed.
-        prepare: told of every start before its first stage, to switch faults in.
+        bounds: see `SteppedRun`, also of the next four and the last.
         moves: how actions are brought about; a fault may add actions of its own.
         counted: whether to check after every action what `miscounts` knows; a broken code may
             go on without it, to the promise that falls.
@@ -55,19 +49,11 @@ class Stepper:
         prepare: Callable[[Incarnation], None] = lambda incarnation: None,
         moves: Mapping[str, Move] = MOVES,
         counted: bool = True,
+        drive: Drive = shipped_controller,
     ) -> None:
-        self.bounds = bounds
-        self.directory = RunDirectory(directory)
-        self.directory.create(bounds.config, bounds.prompts)
-        self.host = MemoryHost(len(bounds.units)) if host is None else host
-        self.unbarred = unbarred
-        self.incarnation: Incarnation | None = None
-        """The controller that lives, if one does."""
-        self.crashes = 0
-        self.failures = 0
-        """Failed rollouts, failed commits and failed saves, together."""
-        self.loop = TurnLoop()
-        self._prepare = prepare
+        super().__init__(
+            bounds, directory, host=host, unbarred=unbarred, prepare=prepare, drive=drive
+        )
         self._moves = moves
         self._counted = counted
         self._observer = Observer(self)
@@ -82,12 +68,6 @@ class Stepper:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        """End everything; a second call is no error."""
-        if not self.loop.is_closed():
-            self.kill()
-            self.loop.close()
 
     def do(self, call: ActionCall, *, gives_up: bool = False) -> None:
         """Perform one action; prompts are those of the spec, `<<batch, member>>`.
@@ -117,28 +97,6 @@ class Stepper:
     def state(self) -> dict[str, Value]:
         """The spec's variables, as the real things have them now."""
         return self._observer.state()
-
-    @property
-    def up(self) -> str:
-        """How far the start has come."""
-        return "down" if self.incarnation is None else self.incarnation.stage
-
-    @property
-    def refusal(self) -> CutlockError | None:
-        """Why a stage of the start was refused."""
-        return None if self.incarnation is None else self.incarnation.refusal
-
-    def begin(self) -> Incarnation:
-        """A new controller, of which no stage has been gone through."""
-        self.incarnation = Incarnation(self.bounds, self.directory, self.host, self.loop)
-        self._prepare(self.incarnation)
-        return self.incarnation
-
-    def kill(self) -> None:
-        """End the controller that lives, if one does, and its store."""
-        if self.incarnation is not None:
-            self.incarnation.die()
-            self.incarnation = None
 
     def _require_sound(self, call: ActionCall) -> None:
         error = None if self.incarnation is None else self.incarnation.failure

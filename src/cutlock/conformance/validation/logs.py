@@ -4,7 +4,7 @@ The logs of all starts of a run are one behaviour: each start but the first foll
 Group ids become prompts of the model by the order in which the data set is served, which the
 run's own files give; so a log cannot choose its prompts.
 
-Source: design, section 13; `spec/Accept.tla`.
+Source: design, section 13; `spec/TraceCutlock.tla`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,30 @@ import msgspec
 
 from cutlock.alphabet import ARGUMENTS, Action
 from cutlock.audit.history import COMPLETE, Event, History, read_history
-from cutlock.bundle.artifacts import TRAINING_INFO
+from cutlock.bond.logs import Accepted, Log, accept_logs
 from cutlock.bundle.contents import TrainingInfo
+from cutlock.bundle.layout import TRAINING_INFO
 from cutlock.bundle.publication import scan
 from cutlock.errors import ConformanceError
 from cutlock.loader import epoch_order
 from cutlock.run.config import RunConfig, parse_config
 from cutlock.run.directory import RunDirectory, RunFacts
 from cutlock.samplers.config import CustomConfig
-from cutlock.tlc.logcheck import LogSpec, LogVerdict, check_logs, event
+from cutlock.tlc.logcheck import LogSpec, event
 from cutlock.tlc.outcome import Progress
 from cutlock.tlc.run import Toolchain
 from cutlock.tlc.values import Function, Value, to_tla
 
-__all__ = ["Prompt", "Refusal", "RunLog", "Validated", "read_run", "translate", "validate"]
+__all__ = [
+    "Prompt",
+    "Refusal",
+    "RunLog",
+    "Validated",
+    "Validation",
+    "read_run",
+    "translate",
+    "validate",
+]
 
 Prompt: TypeAlias = tuple[int, int]
 """A prompt of the model: batch over all epochs, and place in it, both counted from 1."""
@@ -54,6 +64,8 @@ INVARIANTS = (
 )
 """Checked after every event."""
 
+_OF_A_LOG = ("Steps", "NarrowCut", "Prompts", "PutIsTorn")
+"""Operators that a log puts its own in place of."""
 _NOBODY = (0, 0)
 """Stands for a group that the data set does not serve; no action takes it."""
 _PROMPT = frozenset({"group", "substitute"})
@@ -99,16 +111,27 @@ class Validated(msgspec.Struct, frozen=True, kw_only=True):
     """Starts that an error has ended, and the error: an end that the specification allows."""
 
 
-@dataclass(frozen=True)
-class RunLog:
-    """The logs of a run as one sequence of events for the specification."""
+class Validation(msgspec.Struct, frozen=True, kw_only=True):
+    """What `cutlock validate --json` writes."""
 
-    name: str
+    ok: bool
+    """Whether every run was accepted."""
+    runs: tuple[Validated, ...]
+    """In the order of the command line."""
+    spec: str
+    """Folder of the specification."""
+    java: str
+    """Its version."""
+    jar: str
+    """sha256 of the jar of TLC."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLog(Log):
+    """The logs of a run as one sequence of events; a place is file, line and action."""
+
     bounds: str
     """The CONSTANTS part of a configuration, but for what bounds trouble."""
-    events: tuple[Value, ...]
-    places: tuple[str, ...]
-    """File, line and action of each event."""
     groups: Mapping[Value, str]
     """Prompt of the model to group id."""
     starts: int
@@ -138,63 +161,58 @@ def validate(
         by_bounds.setdefault(run.bounds, []).append(number)
     found: dict[int, Validated] = {}
     for bounds, numbers in by_bounds.items():
-        # What has happened is in the logs; these only have to leave room for it.
         failures = max(runs[number].failures for number in numbers)
-        crashes = max(runs[number].starts for number in numbers)
         accept = LogSpec(
-            spec / "Accept.tla",
-            constants=f"{bounds}\n    MaxFailures = {failures}\n    MaxCrashes = {crashes}",
-            init="AcceptInit",
+            spec / "TraceCutlock.tla",
+            constants=f"{bounds}\n    Failures = {failures}",
+            init="TraceInit",
             invariants=INVARIANTS,
             show="Shown",
         )
         began = time.monotonic()
-        logs = [runs[number].events for number in numbers]
-        verdicts = check_logs(toolchain, accept, logs, watch=watch)
+        logs = [runs[number] for number in numbers]
+        accepted = accept_logs(toolchain, accept, logs, watch)
         seconds = time.monotonic() - began
-        for number, verdict in zip(numbers, verdicts, strict=True):
+        for number, verdict in zip(numbers, accepted, strict=True):
             found[number] = _validated(runs[number], verdict, seconds)
     return [found[number] for number in range(len(runs))]
 
 
-def _validated(run: RunLog, verdict: LogVerdict, seconds: float) -> Validated:
+def _validated(run: RunLog, found: Accepted, seconds: float) -> Validated:
     return Validated(
         run=run.name,
-        ok=verdict.ok,
-        events=verdict.length,
-        accepted=verdict.accepted,
+        ok=found.ok,
+        events=found.events,
+        accepted=found.accepted,
         starts=run.starts,
         seconds=seconds,
-        refusal=None if verdict.ok else _refusal(run, verdict),
+        refusal=None if found.refused is None else _refusal(run, found, found.refused),
         failed=run.failed,
     )
 
 
-def _refusal(run: RunLog, verdict: LogVerdict) -> Refusal:
-    # A promise is broken by the last event that could be taken.
-    at = verdict.accepted - (verdict.broken is not None)
-    named = sorted(_prompts_in(run.events[at]))
+def _refusal(run: RunLog, found: Accepted, where: str) -> Refusal:
+    refused = event("Init", {}) if found.at < 0 else run.events[found.at]
     return Refusal(
-        where=run.places[at],
-        event=to_tla(run.events[at]),
-        broken=verdict.broken,
-        groups={to_tla(prompt): run.groups.get(prompt, "not of this run") for prompt in named},
-        state={str(name): to_tla(value) for name, value in _items(verdict.shown)},
+        where=where,
+        event=to_tla(refused),
+        broken=found.broken,
+        groups={
+            to_tla(prompt): run.groups.get(prompt, "not of this run")
+            for prompt in sorted(_prompts_in(refused))
+        },
+        state=found.state,
     )
 
 
 def _prompts_in(happened: Value) -> set[Prompt]:
     found: set[Prompt] = set()
-    for _, value in _items(happened):
+    for value in happened.values() if isinstance(happened, Function) else ():
         for part in value if isinstance(value, frozenset) else (value,):
             match part:
                 case (int(batch), int(member)):
                     found.add((batch, member))
     return found
-
-
-def _items(shown: Value | None) -> Iterator[tuple[Value, Value]]:
-    return iter(shown.items()) if isinstance(shown, Function) else iter(())
 
 
 def read_run(directory: RunDirectory) -> RunLog:
@@ -443,16 +461,12 @@ def _bounds(facts: RunFacts, config: RunConfig, starts: Sequence[Any]) -> str:
         "Window": sampler["window"],
         "Sampler": sampler["name"],
         "SpareMark": config.buffer.spare_prompts,
-        "CrashAnywhere": True,
         "Capacity": config.capacity(),
-        "Ordered": True,
         "Units": frozenset(units),
         "Narrow": narrow,  # of any start; each says of itself whether it is
     }
     lines = [f"    {name} = {to_tla(value)}" for name, value in values.items()]
-    lines.append("    NarrowCut <- NarrowNow")
-    lines.append("    Prompts <- RealPrompts")
-    lines.append("    PutIsTorn <- WholePut")
+    lines += [f"    {name} <- Trace{name}" for name in _OF_A_LOG]
     if sampler.get("order") == "freshest":
         lines.append("    FirstFinished <- FirstFreshest")
     return "\n".join(["CONSTANTS", *lines])

@@ -10,11 +10,11 @@ import jinja2
 from markupsafe import Markup
 
 from cutlock.errors import ConfigError
-from cutlock.report.command import write_whole
 from cutlock.report.pages.charts import Chart, percent, reward_chart, staleness_chart
 from cutlock.report.pages.data import RunPage, Story
 from cutlock.report.pages.figure import LABELS, draw, slug
 from cutlock.report.pages.lanes import BARRIER_LANES, LANES, STATES, Lane, State, state
+from cutlock.report.results import write_whole
 
 __all__ = ["GENERATOR", "render_run", "render_story", "write_page"]
 

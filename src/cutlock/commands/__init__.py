@@ -1,1 +1,0 @@
-"""The commands around a run, one module each."""

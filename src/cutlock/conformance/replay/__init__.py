@@ -1,1 +1,0 @@
-"""Walks and counterexamples on the real code, or on one with a fault switched in."""
