@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cutlock.alphabet import Action
+from cutlock.bond.turns import InlineExecutor
 from cutlock.bundle.consistency import require_consistent
 from cutlock.controller.assembly import Parts, assemble, build_prompts
 from cutlock.controller.core import Controller, seeded
@@ -30,7 +31,7 @@ from cutlock.run.save import RunIdentity, Saver
 from cutlock.run.status import RunReport
 from cutlock.workers.base import PromptSet
 from tests.support.checks import assert_all_accounted, lost_on_purpose, served, trained
-from tests.support.local_runs import LightTrainer, OneThread
+from tests.support.local_runs import LightTrainer
 from tests.support.loop import StepLoop, ask
 from tests.support.scripted import PlaneHolds, ScriptedGenerator, sleep_for_ever
 
@@ -87,7 +88,7 @@ class TurnedLoop(StepLoop):
         super().__init__()
         self.mishaps: list[str] = []
         """What asyncio would have logged, e.g. errors that nobody has read."""
-        self.loop.set_default_executor(OneThread())
+        self.loop.set_default_executor(InlineExecutor())
         self.loop.set_exception_handler(
             lambda _, context: self.mishaps.append(f"{context['message']}: {context}")
         )
