@@ -268,6 +268,7 @@ def test_epochs_that_the_bundle_has_finished_are_not_given_up(saved: dict[str, S
         run.plan("step_9", config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_smaller_buffer_is_refused_with_the_place_that_is_needed_or_is_enough(
     saved: dict[str, Saved], sampler: str
@@ -374,6 +375,7 @@ together = settings(
 )
 
 
+@pytest.mark.slow
 @settings(together, max_examples=60)
 @given(drawn=combinations(), rows=st.booleans())
 @example(("in_order", {"buffer.capacity": 2, "sampler.window": 0}), True)
