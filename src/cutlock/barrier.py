@@ -171,7 +171,7 @@ class _Kind:
         self.barrier = barrier
         self.name = name
         self.counted = counted
-        self.waits = barrier._waits.setdefault(name, _Waits())
+        self.waits = barrier._kinds.setdefault(name, _Waits())
 
 
 class Slot(_Section):
@@ -387,7 +387,7 @@ class Barrier:
         self._cut_queued = Signal()
         self._spanning: dict[str, _Kind] = {}
         self._atomic: dict[str, _Kind] = {}
-        self._waits: dict[str, _Waits] = {}
+        self._kinds: dict[str, _Waits] = {}
         self._cuts: deque[Cut] = deque(maxlen=LAST_CUTS)
         self._cuts_entered = 0
         self._drain_sum = 0.0
@@ -457,7 +457,7 @@ class Barrier:
         """What was measured so far; a value that does not change any more."""
         return BarrierStatistics(
             slots=MappingProxyType(
-                {kind: w.taken() for kind, w in self._waits.items() if w.entered or w.queued}
+                {kind: w.taken() for kind, w in self._kinds.items() if w.entered or w.queued}
             ),
             cuts=tuple(cut.timing for cut in self._cuts),
             cuts_entered=self._cuts_entered,

@@ -46,7 +46,7 @@ def test_the_letters_are_those_of_the_pages() -> None:
     assert shown == {
         state.letter
         for key, state in STATES.items()
-        if key not in {"idle", "waiting", "granted", "inside", "stranger"}
+        if key not in {"idle", "waiting", "granted", "inside", "foreign"}
     }
 
 

@@ -169,7 +169,7 @@ asyncio.run(save())
 """
 
 
-async def test_a_client_in_another_namespace_of_ray_has_the_units_write_aside_as_well(
+async def test_a_client_in_another_namespace_of_ray_has_the_units_write_concurrently_as_well(
     store: RealHarness, tmp_path: Path
 ) -> None:
     import ray

@@ -84,7 +84,7 @@ class Owners:
 
     async def reach(self, action: Action, /, **where: object) -> None:
         if hasattr(self.run, "controller"):  # it is restored
-            self.seen.append(owners(self.run.controller.look()))
+            self.seen.append(owners(self.run.controller.engine.look()))
 
 
 @pytest.mark.parametrize("sampler", SAMPLER_NAMES)
@@ -100,7 +100,7 @@ def test_at_every_action_every_prompt_has_one_owner(ram_path: Path, sampler: str
     assert [found for found in counted.seen if found["dropped"]] == []
     owning = {owner for found in counted.seen for owner, count in found.items() if count}
     assert owning >= {"unread", "reserved", "admitted", "buffered", "in_training", "trained"}
-    assert owners(run.controller.look())["trained"] == 10
+    assert owners(run.controller.engine.look())["trained"] == 10
 
 
 def test_owners_at_the_end_are_those_of_the_audit(ram_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_owners_at_the_end_are_those_of_the_audit(ram_path: Path) -> None:
     failing = prompt_ids(config)[1]
     run = Watched.create(ram_path / "run", config, Trouble(failing=frozenset({failing})))
     run.first(config)
-    audit, found = run.audit(), owners(run.controller.look())
+    audit, found = run.audit(), owners(run.controller.engine.look())
     assert audit.dropped == 2
     assert (found["trained"], found["dropped"]) == (audit.trained_once, audit.dropped)
     assert sum(found.values()) == audit.prompts
@@ -121,7 +121,7 @@ def test_a_resumed_run_counts_what_was_trained_before_it(ram_path: Path) -> None
     run.resume(stops=counted)
     assert counted.seen[0]["trained"] == 5  # in three steps: two, two, and the rest of the epoch
     assert [found for found in counted.seen if found["dropped"]] == []
-    assert owners(run.controller.look())["trained"] == 10
+    assert owners(run.controller.engine.look())["trained"] == 10
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +291,7 @@ class Broken(Watched):
 
     async def _build(self, *arguments: Any) -> tuple[Controller, EventLog]:
         self.controller, events = await super()._build(*arguments)
-        self.controller.look = lambda: 1 / 0  # type: ignore[method-assign]
+        self.controller.engine.look = lambda: 1 / 0  # type: ignore[method-assign]
         self.complaints: list[str] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda loop, found: self.complaints.append(str(found)))
@@ -314,7 +314,7 @@ async def test_a_loop_that_has_ended_is_seen_as_it_was_last(ram_path: Path) -> N
     await asyncio.to_thread(run.first, config)
 
     async def ended() -> Exporter:
-        return Exporter(run.controller.look, run.controller.look().state.barrier)
+        return Exporter(run.controller.engine.look, run.controller.engine.look().state.barrier)
 
     exporter = await asyncio.to_thread(lambda: asyncio.run(ended()))
     assert [*exporter.collect()] == []

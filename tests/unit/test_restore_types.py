@@ -14,7 +14,7 @@ from pathlib import Path
 from cutlock.run.restore import (
     PlaneReady, ResumePlan, connect_plane, load_plane, restore_state,
 )
-from cutlock.controller.core import Controller
+from cutlock.run.engine import Run
 from cutlock.run.save import RunIdentity
 from cutlock.run.state import RunState
 from cutlock.plane.base import BootstrapPlane, DataPlane
@@ -35,16 +35,14 @@ ORDERS = {
     ready = await load_plane(plan, bootstrap)
     connected = await connect_plane(ready, connect)
     restored = await restore_state(connected, state)
-    Controller(restored, trainer, generator, identity, root)
+    Run(restored, trainer, identity, root)
 """,
     "connect before the plane is loaded": "    await connect_plane(plan, connect)\n",
     "restore the state before the client is connected": """
     ready = await load_plane(plan, bootstrap)
     await restore_state(ready, state)
 """,
-    "start pumps on a state that was not restored": (
-        "    Controller(state, trainer, generator, identity, root)\n"
-    ),
+    "start pumps on a state that was not restored": ("    Run(state, trainer, identity, root)\n"),
     "load the plane from a path that nobody verified": ("    await load_plane(root, bootstrap)\n"),
 }
 

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file
 
 import cutlock
-import cutlock.samplers
+import cutlock.samplers.config
 from cutlock.alphabet import ARGUMENTS, Action
 from cutlock.bundle.contents import decode_cut
 from cutlock.bundle.layout import MANIFEST, POLICY, TRAINING_INFO
@@ -161,7 +161,7 @@ def no_import(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: str) -> None:
         raise Executed(f"{path} was imported")
 
-    monkeypatch.setattr(cutlock.samplers, "load_class", refuse)
+    monkeypatch.setattr(cutlock.samplers.config, "load_class", refuse)
 
 
 @pytest.mark.usefixtures("no_import")

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-import torch
 
 from cutlock.conformance.stepping.planes import Row, Saved
 from cutlock.errors import ConfigError, RowsMissingError
-from cutlock.plane.base import Fields, PlaneInfo, PlaneStamp
+from cutlock.plane.base import DelegatingPlane, PlaneInfo, PlaneStamp
 from cutlock.plane.memory import NO_STEPS, PlaneSteps
 from cutlock.plane.transfer_queue import (
     INDEX_FILE,
@@ -203,7 +202,7 @@ class _Bootstrap:
         self._thread.do(self._store.stop())
 
 
-class _Client:
+class _Client(DelegatingPlane):
     """A `DataPlane` whose calls are waited for.
 
     Args:
@@ -213,47 +212,14 @@ class _Client:
     def __init__(
         self, plane: TransferQueuePlane, thread: _LoopThread, note: Callable[[Path], None]
     ) -> None:
-        self._plane = plane
+        super().__init__(plane)
         self._thread = thread
         self._note = note
 
-    @property
-    def info(self) -> PlaneInfo:
-        """See `DataPlane.info`."""
-        return self._plane.info
-
-    @property
-    def splits_snapshot(self) -> bool:
-        """See `DataPlane.splits_snapshot`."""
-        return self._plane.splits_snapshot
-
-    async def put(self, keys: Sequence[str], fields: Fields) -> None:
-        """See `DataPlane.put`."""
-        self._thread.do(self._plane.put(keys, fields))
-
-    async def get(
-        self, keys: Sequence[str], fields: Sequence[str]
-    ) -> dict[str, list[torch.Tensor]]:
-        """See `DataPlane.get`."""
-        return self._thread.do(self._plane.get(keys, fields))
-
-    async def clear(self, keys: Sequence[str]) -> None:
-        """See `DataPlane.clear`."""
-        self._thread.do(self._plane.clear(keys))
-
-    async def list_keys(self) -> list[str]:
-        """See `DataPlane.list_keys`."""
-        return self._thread.do(self._plane.list_keys())
-
-    async def snapshot_index(self, directory: Path) -> None:
-        """See `DataPlane.snapshot_index`."""
-        self._thread.do(self._plane.snapshot_index(directory))
+    async def _pass_on(self, call: Coroutine[Any, Any, T]) -> T:
+        return self._thread.do(call)
 
     async def snapshot_rows(self, directory: Path, stamp: PlaneStamp) -> None:
         """See `DataPlane.snapshot_rows`."""
-        self._thread.do(self._plane.snapshot_rows(directory, stamp))
+        await super().snapshot_rows(directory, stamp)
         self._note(directory)
-
-    async def close(self) -> None:
-        """See `DataPlane.close`."""
-        self._thread.do(self._plane.close())

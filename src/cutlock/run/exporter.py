@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from cutlock.barrier import Barrier
 from cutlock.run.metrics import TrainedStep
 from cutlock.run.open_save import SaveTiming
-from cutlock.run.state import RunState
+from cutlock.run.state import RunState, TrainPhase
 from cutlock.version import __version__
 
 __all__ = ["Exporter", "Look", "owners"]
@@ -60,7 +60,7 @@ def owners(look: Look) -> dict[str, int]:
     state = look.state
     admitted = sum(state.ledger.in_flight_weights.values())
     # Between the end of a step and the clear of its rows they are trained, and still claimed.
-    trained = look.history and look.history[-1].step == state.step
+    trained = state.phases.train is TrainPhase.CLEAR
     found = {
         "unread": state.loader.unread,
         "spare": len(state.pool),

@@ -131,12 +131,12 @@ def moment(state: State) -> Moment:
     prompts = prompts_of(state)
     running = state["up"] == "running"
     published = bool(state["disk"]["files"])
-    strangers = _in_order({prompt for prompt, _ in state["rows"]} - set(prompts))
+    foreign = _in_order({prompt for prompt, _ in state["rows"]} - set(prompts))
     nothing: dict[str, Owner] = {}
     return Moment(
         owners={name_of(p): _live(state, p, running=running) for p in prompts}
-        | {name_of(p): Owner("stranger") for p in strangers},
-        rows={name_of(p): _rows(state, p) for p in (*prompts, *strangers)},
+        | {name_of(p): Owner("foreign") for p in foreign},
+        rows={name_of(p): _rows(state, p) for p in (*prompts, *foreign)},
         disk={name_of(p): _on_disk(state, p) for p in prompts} if published else nothing,
         counters=_counters(state, published=published),
         details=_details(state, prompts),

@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 from cutlock.conformance.faults.dispatch import DISPATCH_FAULTS
 from cutlock.conformance.faults.early import EARLY_FAULTS
+from cutlock.conformance.faults.foreign_rows import FOREIGN_ROWS_FAULTS
 from cutlock.conformance.faults.narrow import NARROW_FAULTS
 from cutlock.conformance.faults.ownership import OWNERSHIP_FAULTS
 from cutlock.conformance.faults.publication import PUBLICATION_FAULTS
 from cutlock.conformance.faults.sections import SECTION_FAULTS
-from cutlock.conformance.faults.strangers import STRANGER_FAULTS
 from cutlock.conformance.faults.switch import Fault
 from cutlock.errors import ConfigError
 
@@ -26,7 +26,7 @@ FAULTS: Mapping[str, Fault] = MappingProxyType(
             *OWNERSHIP_FAULTS,
             *DISPATCH_FAULTS,
             *PUBLICATION_FAULTS,
-            *STRANGER_FAULTS,
+            *FOREIGN_ROWS_FAULTS,
             *NARROW_FAULTS,
         )
     }

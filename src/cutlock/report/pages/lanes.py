@@ -59,7 +59,7 @@ STATES = {
         State("dropped", "✕", "given up on purpose, with a reason"),
         State("two owners", "2!", "owned twice: it would be trained twice"),
         State("lost", "0!", "handed out, and owned by nobody"),
-        State("stranger", "?", "not of this run: somebody else uses the plane"),
+        State("foreign", "?", "not of this run: somebody else uses the plane"),
         State("idle", "·", "holds nothing and waits for nothing"),
         State("waiting", "w", "waits in the queue"),
         State("granted", "g", "was handed a place, has not run yet"),

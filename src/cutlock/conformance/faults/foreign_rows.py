@@ -15,10 +15,10 @@ from cutlock.plane.base import DataPlane, RestorablePlane
 from cutlock.plane.memory import MemoryBootstrap, PlaneSteps
 from cutlock.tlc.values import Value
 
-__all__ = ["STRANGER_FAULTS"]
+__all__ = ["FOREIGN_ROWS_FAULTS"]
 
-_GROUP = "stranger@0"
-_KEYS = tuple(f"stranger/{_GROUP}/0/{sibling}" for sibling in range(2))
+_GROUP = "foreign@0"
+_KEYS = tuple(f"foreign/{_GROUP}/0/{sibling}" for sibling in range(2))
 
 
 class _SharedHost:
@@ -33,14 +33,14 @@ class _SharedHost:
     async def renew(self, steps: PlaneSteps) -> RestorablePlane:
         """See `PlaneHost.renew`."""
         bootstrap = await self._host.renew(steps)
-        stranger = await self._host.connect()
-        await _put(stranger)
-        await stranger.clear(_KEYS)
+        client = await self._host.connect()
+        await _put(client)
+        await client.clear(_KEYS)
         return bootstrap
 
 
-async def _put(stranger: DataPlane) -> None:
-    await stranger.put(_KEYS, {"reward": [torch.zeros(1)] * len(_KEYS)})
+async def _put(client: DataPlane) -> None:
+    await client.put(_KEYS, {"reward": [torch.zeros(1)] * len(_KEYS)})
 
 
 def _share(incarnation: Incarnation) -> None:
@@ -49,7 +49,7 @@ def _share(incarnation: Incarnation) -> None:
 
 
 def _late(doing: Doing) -> Records:
-    """The stranger puts rows, which the spec has as those of the group `<<0, member>>`."""
+    """Another client puts rows, which the spec has as those of the group `<<0, member>>`."""
     bounds = doing.stepper.bounds
     nobody: Value = (0, bounds.members[0])
     vars(bounds)["names"] = MappingProxyType({**bounds.names, _GROUP: nobody})
@@ -66,7 +66,7 @@ async def _look_away(bootstrap: MemoryBootstrap) -> None:
     bootstrap.store.clients = 0
 
 
-STRANGER_FAULTS = (
+FOREIGN_ROWS_FAULTS = (
     Fault(
         name="touched_plane_accepted",
         what="a store that somebody has used is restored into",
