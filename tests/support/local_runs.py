@@ -271,6 +271,7 @@ class Run:
             root=self.root,
             events=events,
             stops=stops,
+            sleep=_sleep,
         )
         return await assemble(ready, parts), events
 
@@ -282,6 +283,11 @@ class Run:
             return await controller.run()
         finally:
             events.close()
+
+
+async def _sleep(seconds: float) -> None:
+    """Limits take their time; pauses between tries take none, in a loop that is turned by hand."""
+    await asyncio.sleep(seconds if seconds >= 1 else 0)
 
 
 @dataclass(frozen=True)
