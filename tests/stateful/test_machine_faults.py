@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,15 @@ def a_second_cancellation_stops_the_clear(patch: pytest.MonkeyPatch) -> None:
     async def run_once(_: Slot, effect: Any) -> Any:
         return await effect
 
+    async def wait_once(_: Slot, effect: Any) -> asyncio.CancelledError | None:
+        try:
+            await effect
+        except asyncio.CancelledError as again:
+            return again
+        return None
+
     patch.setattr(Slot, "run", run_once)
+    patch.setattr(Slot, "until_done", wait_once)
 
 
 def spares_are_not_saved(patch: pytest.MonkeyPatch) -> None:
