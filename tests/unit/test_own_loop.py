@@ -631,23 +631,32 @@ class TestDispatchAgain:
         assert_trained_once(ram_path, learner)
 
     async def test_a_spare_that_is_rolled_out_is_not_handed_out(self, ram_path: Path) -> None:
+        tried: list[PromptGroup] = []
+        pauses = 0
+
+        async def sleep(seconds: float) -> None:
+            nonlocal pauses
+            pauses += 1
+            assert tried[-1] not in await first(run, 4)
+
         async def generate(attempt: Attempt) -> Fields:
-            if attempt.group == hopeless:
-                raise OSError("hopeless")
-            assert attempt.group not in await first(run, 3)
-            raise NoWorkerError("no generator is left")
+            tried.append(attempt.group)
+            if len(tried) == 4:
+                raise NoWorkerError("no generator is left")
+            raise OSError("a bad try")
 
         changes = {
             "buffer": {"spare_prompts": 1},
-            "failures": {"attempts": 1, "pause_s": 0, "drop_budget": 1},
+            "failures": {"attempts": 2, "pause_s": 7, "drop_budget": 1},
         }
         async with open_run(ram_path, config(**changes), PROMPTS, Learner()) as run:
-            hopeless, *others = await first(run, 4)
+            run.state.sleep = sleep
+            hopeless, *_ = await first(run, 4)
             with pytest.raises(NoWorkerError):
                 await run.roll_out(hopeless, generate)
-            again = await first(run, 4)
-            assert again[:3] == others
-            assert again[3].record.stamp == hopeless.record.stamp
+            spare = tried[-1]
+            assert (tried, pauses) == ([hopeless, hopeless, spare, spare], 2)
+            assert spare in await first(run, 5)
             assert_agree(run)
 
     async def test_two_iterations_at_once_are_refused(self, ram_path: Path) -> None:
