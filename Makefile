@@ -8,9 +8,18 @@ READY := $(VENV)/ready
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --max-worker-restart 0
 SAMPLER ?= in_order
 WORKERS ?= 2
+BASE ?= origin/main
+# Barrier, owners, run and bundle, and every counterexample on the code.
+CORE = $(wildcard $(patsubst %,tests/unit/test_%.py,barrier* buffer bundle_* config \
+  custom_sampler ending ledger loader own_loop permits pinning restore_types run_directory \
+  samplers spare_pool waiting watchdog)) tests/replay/test_counterexamples.py
+# The Python files that differ from where this branch left BASE, new ones too.
+CHANGED = $(shell { git diff --name-only --diff-filter=d \
+  $$(git merge-base HEAD $(BASE) 2>/dev/null || git rev-parse HEAD) -- '*.py'; \
+  git ls-files --others --exclude-standard -- '*.py'; } | sort -u)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-fast test-long bench mutation docs lint format clean
+.PHONY: help setup demo check quick test test-fast test-long suites bench mutation docs lint format clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +44,12 @@ check: $(READY) ## Check the protocol with TLC: the models, then the mutants tha
 	$(BIN)/cutlock check
 	$(BIN)/cutlock mutants --traces traces/counterexamples
 
+quick: $(READY) ## The inner loop: lint what changed, test the core, replay the counterexamples
+	$(if $(CHANGED),$(BIN)/ruff check $(CHANGED))
+	$(if $(CHANGED),$(BIN)/ruff format --check $(CHANGED))
+	$(BIN)/lint-imports
+	$(PYTEST) -q -m 'not slow and not real and not tlc and not long' $(CORE)
+
 test: lint ## Run the linters and the whole test suite, real Ray and TransferQueue included (WORKERS=2)
 	$(PYTEST) -m 'not long'
 
@@ -43,6 +58,9 @@ test-fast: $(READY) ## Run the tests that need no Ray
 
 test-long: $(READY) ## Run everything, the long tests too
 	$(BIN)/python -m pytest
+
+suites: $(READY) ## Run what `make test` runs and write the seconds of each suite into tests/README.md
+	$(PYTEST) -m 'not long' --suites tests/README.md
 
 bench: $(READY) ## Measure every cost beside its alternative and write docs/performance.md (an hour)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'

@@ -14,10 +14,10 @@ EXTENDS Protections
 
 PoolLow == cursor >= 0 /\ Cardinality(pool) < SpareMark
 
-\* Places that are taken, and those that admitted groups wait for.
+\* Places that are taken or that admitted groups wait for.
 Wanted == Held + Cardinality(Unlaunched)
 
-\* The pump has nothing left from before: ADMITTED has places, RESERVED is admitted.
+\* No earlier batch is left: RESERVED prompts are admitted, ADMITTED ones have places.
 PumpFree == Reserved = {} /\ Wanted <= Places /\ ~raising
 
 Advance ==
@@ -49,9 +49,9 @@ RaiseEpoch ==
     /\ raising
     /\ epoch' = epoch + 1
     /\ raising' = FALSE
-    /\ UNCHANGED <<up, pos, pool, ledger, task, dispatch, buffer, train, save, history>>
+    /\ UNCHANGED <<up, pos, pool, records, task, dispatch, buffer, train, save, history>>
 
-\* At the end of the data, when all that was launched has settled: spares become a batch.
+\* The data has ended and every launched group has settled: spares become a batch.
 DrainSparePool ==
     /\ up = "running"
     /\ PumpFree
@@ -62,9 +62,9 @@ DrainSparePool ==
     /\ \E S \in Spares(Min(Size, Cardinality(pool))) :
         /\ led' = With(led, S, "RESERVED")
         /\ pool' = pool \ S
-    /\ UNCHANGED <<up, loader, idx, wt, task, dispatch, buffer, train, save, history>>
+    /\ UNCHANGED <<up, position, idx, wt, task, dispatch, buffer, train, save, history>>
 
-\* The wait at the gate ends; outside every slot, with the first place in hand.
+\* The wait at the gate ends, outside every slot, once the first group has a place.
 OpenGate ==
     /\ up = "running"
     /\ ~raising
@@ -73,7 +73,7 @@ OpenGate ==
     /\ ~gate
     /\ GateOpen
     /\ gate' = TRUE
-    /\ UNCHANGED <<up, loader, pool, ledger, task, cursor, buffer, train, save, history>>
+    /\ UNCHANGED <<up, position, pool, records, task, cursor, buffer, train, save, history>>
 
 \* Raise the cursor, stamp the batch, mark it ADMITTED, in one slot.
 CommitAdmission ==
@@ -89,14 +89,14 @@ CommitAdmission ==
                     ELSE short
     /\ cursor' = CursorOnAdmission
     /\ gate' = FALSE
-    /\ UNCHANGED <<up, loader, pool, task, buffer, version, computed, tp, save, history>>
+    /\ UNCHANGED <<up, position, pool, task, buffer, version, computed, tp, save, history>>
 
 ----------------------------------------------------------------------------
 (* Rollout pump: from the ledger to the buffer *)
 
 SetTask(p, t) == task' = [task EXCEPT ![p] = t]
 
-\* Generation starts; after a restore too, for what was ADMITTED.
+\* Generation starts; after a restore it starts again for what was ADMITTED.
 LaunchGroup(p) ==
     /\ up = "running"
     /\ led[p] = "ADMITTED"
@@ -104,7 +104,7 @@ LaunchGroup(p) ==
     /\ task[p] = "none" => Held + Cardinality(Before(p)) < Places
     /\ MayLaunch
     /\ SetTask(p, "gen")
-    /\ UNCHANGED <<up, loader, pool, ledger, dispatch, buffer, train, save, history>>
+    /\ UNCHANGED <<up, position, pool, records, dispatch, buffer, train, save, history>>
 
 \* A finished rollout enters the slot of its commit.
 BeginCommit(p) ==
@@ -112,7 +112,7 @@ BeginCommit(p) ==
     /\ task[p] = "gen"
     /\ SlotOpen("group_commit")
     /\ SetTask(p, "committing")
-    /\ UNCHANGED <<up, loader, pool, ledger, dispatch, buffer, train, save, history>>
+    /\ UNCHANGED <<up, position, pool, records, dispatch, buffer, train, save, history>>
 
 \* One unit of the plane stores its part of a group; a put can be torn across units.
 StoreRow(p, u) ==
@@ -123,14 +123,14 @@ StoreRow(p, u) ==
     /\ rows' = rows \cup {<<p, u>>}
     /\ UNCHANGED <<up, rollout, ready, derived, deferred, claimed, train, save, history>>
 
-\* The plane has taken the rows, all of them.
+\* The plane has stored all rows of the group.
 PutRows(p) ==
     /\ up = "running"
     /\ task[p] = "committing"
     /\ PutIsTorn => RowsOf({p}) \subseteq rows
     /\ rows' = rows \cup RowsOf({p})
     /\ SetTask(p, "put")
-    /\ UNCHANGED <<up, loader, pool, ledger, dispatch, ready, derived, deferred, claimed,
+    /\ UNCHANGED <<up, position, pool, records, dispatch, ready, derived, deferred, claimed,
                    train, save, history>>
 
 \* The group is ready and its ledger record gone, in one step; the slot ends.
@@ -141,7 +141,7 @@ CommitGroup(p) ==
     /\ order' = Recorded(p)
     /\ led' = With(led, ForgetOnCommit(p), "none")
     /\ SetTask(p, AfterCommit)
-    /\ UNCHANGED <<up, loader, pool, idx, wt, dispatch, plane, claimed, train, save, history>>
+    /\ UNCHANGED <<up, position, pool, idx, wt, dispatch, plane, claimed, train, save, history>>
 
 \* The commit fails or is cancelled: its rows are cleared before the slot ends.
 RollbackGroup(p) ==
@@ -151,7 +151,7 @@ RollbackGroup(p) ==
     /\ failures' = failures + 1
     /\ rows' = rows \ RowsOf(ClearedOnRollback(p))
     /\ SetTask(p, "failed")
-    /\ UNCHANGED <<up, loader, pool, ledger, dispatch, ready, derived, deferred, claimed,
+    /\ UNCHANGED <<up, position, pool, records, dispatch, ready, derived, deferred, claimed,
                    train, save, surviving, crashes>>
 
 \* Generation fails.
@@ -161,7 +161,7 @@ FailGroup(p) ==
     /\ MayFail
     /\ failures' = failures + 1
     /\ SetTask(p, "failed")
-    /\ UNCHANGED <<up, loader, pool, ledger, dispatch, buffer, train, save, surviving, crashes>>
+    /\ UNCHANGED <<up, position, pool, records, dispatch, buffer, train, save, surviving, crashes>>
 
 \* A lost group goes without a substitute: its step is closed one short, in the same slot.
 DropGroup(p) ==
@@ -177,7 +177,7 @@ DropGroup(p) ==
                 ELSE short
     /\ dropped' = dropped \cup {p}
     /\ SetTask(p, "none")
-    /\ UNCHANGED <<up, loader, pool, dispatch, buffer, version, computed, tp, save, trained,
+    /\ UNCHANGED <<up, position, pool, dispatch, buffer, version, computed, tp, save, trained,
                    failures, crashes>>
 
 \* A lost group is replaced by a spare: old owner out, new owner in, in one slot.
@@ -192,7 +192,7 @@ SubstituteGroup(p, q) ==
     /\ pool' = pool \ {q}
     /\ dropped' = dropped \cup {p}
     /\ SetTask(p, "none")
-    /\ UNCHANGED <<up, loader, dispatch, buffer, train, save, trained, failures, crashes>>
+    /\ UNCHANGED <<up, position, dispatch, buffer, train, save, trained, failures, crashes>>
 
 \* Watchdog: a rollout that can never train any more, in one slot.
 AbortStale(p) ==
@@ -206,12 +206,12 @@ AbortStale(p) ==
     /\ wt' = [wt EXCEPT ![p] = -1]
     /\ dropped' = dropped \cup {p}
     /\ SetTask(p, "none")
-    /\ UNCHANGED <<up, loader, pool, dispatch, buffer, train, save, trained, failures, crashes>>
+    /\ UNCHANGED <<up, position, pool, dispatch, buffer, train, save, trained, failures, crashes>>
 
 ----------------------------------------------------------------------------
 (* Train pump *)
 
-\* Rows go, those of pinned groups later.
+\* Rows are cleared; those of pinned groups are cleared later.
 Clear(S) ==
     /\ rows' = rows \ RowsOf(S \ Defers(S))
     /\ derived' = derived \ (S \ Defers(S))
@@ -235,7 +235,7 @@ EvictGroups ==
     /\ idx' = With(idx, {p \in Evictable : led'[p] = "none"}, -1)
     /\ wt' = With(wt, {p \in Evictable : led'[p] = "none"}, -1)
     /\ dropped' = dropped \cup Evictable
-    /\ UNCHANGED <<up, loader, pool, task, dispatch, claimed, train, save, trained, failures,
+    /\ UNCHANGED <<up, position, pool, task, dispatch, claimed, train, save, trained, failures,
                    crashes>>
 
 \* Claim the groups of the next step: they leave the index, their rows stay.
@@ -253,7 +253,7 @@ SelectGroups(S) ==
     /\ wt' = With(wt, {p \in S : led'[p] = "none"}, -1)
     /\ short' = [s \in Steps |-> IF s < version THEN 0 ELSE short[s]]
     /\ tp' = IF S = {} THEN "raise" ELSE "advantages"
-    /\ UNCHANGED <<up, loader, pool, task, dispatch, plane, version, computed, save, history>>
+    /\ UNCHANGED <<up, position, pool, task, dispatch, plane, version, computed, save, history>>
 
 \* Advantages are recomputed and written onto the claimed rows.
 WriteAdvantages ==
@@ -291,8 +291,8 @@ RaiseVersion ==
     /\ tp' = "sync"
     /\ UNCHANGED <<up, rollout, buffer, short, computed, save, history>>
 
-\* Generators take the new weights, after stale rollouts were aborted; the first time before
-\* the pumps run.
+\* Generators load the new weights once stale rollouts are aborted.  The first time, this starts
+\* the pumps.
 SyncWeights ==
     /\ \/ up = "started"
        \/ /\ up = "running"
@@ -308,7 +308,7 @@ SyncWeights ==
 Capture(field, v) ==
     cap' = [cap EXCEPT ![field] = Set(v), !.order = IF field = "index" THEN order ELSE @]
 
-\* What the trainer is: its version and what it was trained on.
+\* The trainer's state: its version and what it has trained on.
 Weights == [version |-> version, trained |-> trained]
 
 \* Artifacts that a mutant reads before it asks for the cut.
@@ -336,7 +336,7 @@ OpenCut ==
     /\ door' = "shut"
     /\ UNCHANGED <<up, rollout, buffer, train, cap, stored, history>>
 
-\* A read: inside the window one after the other; an early one as soon as the pump is idle.
+\* A read.  Reads follow one another inside the window; an early one needs only an idle pump.
 Read(what, then, v) ==
     /\ up = "running"
     /\ ~cap[what].set
@@ -350,7 +350,7 @@ Read(what, then, v) ==
             /\ UNCHANGED tp
     /\ UNCHANGED <<up, rollout, buffer, progress, door, stored, history>>
 
-\* Inside the window, an artifact that was read too early is passed over.
+\* Inside the window, an artifact that was read too early is skipped.
 PassOver(what, then) ==
     /\ up = "running"
     /\ Early(what)
@@ -373,24 +373,24 @@ ReadLedger ==
 \* What is read in the step of a narrow cut.
 Now(what, v) == IF Early(what) THEN cap[what] ELSE Set(v)
 
-\* Narrow cut: all that is in memory, in one step; the door opens in it.
+\* Narrow cut: one step reads all that is in memory, and opens the door.
 TakeCut ==
     /\ up = "running"
     /\ NarrowCut
     /\ sv = "requested"
     /\ MayOpen
     /\ cap' = [cap EXCEPT !.cursor = Now("cursor", cursor),
-                          !.loader = Now("loader", [pos |-> pos, epoch |-> epoch]),
                           !.pool = Now("pool", pool),
                           !.index = Now("index", index),
                           !.order = IF Early("index") THEN @ ELSE order,
-                          !.ledger = Now("ledger", LedgerWithout(index))]
+                          !.ledger = Now("ledger", LedgerWithout(index)),
+                          !.loader = Now("loader", [pos |-> pos, epoch |-> epoch])]
     /\ sv' = "copy"
     /\ door' = DoorAfterCut
     /\ tp' = IF PumpAwaitsCopy THEN tp ELSE "idle"
     /\ UNCHANGED <<up, rollout, buffer, progress, stored, history>>
 
-\* Narrow cut: the trainer copies what it is; then the train pump goes on.
+\* Narrow cut: the trainer copies its state; then the train pump goes on.
 CopyPolicy ==
     /\ up = "running"
     /\ sv = "copy"
@@ -399,7 +399,7 @@ CopyPolicy ==
     /\ tp' = IF tp = "saving" THEN "idle" ELSE tp
     /\ UNCHANGED <<up, rollout, buffer, progress, door, stored, history>>
 
-\* The rows are those of the index; under the narrow cut a put may be under way as well.
+\* The rows are those of the index; under the narrow cut there may be those of a put in progress.
 InventoryHolds ==
     /\ RowsOf(cap.index.v) \subseteq rows
     /\ NarrowCut \/ rows = RowsOf(cap.index.v)
@@ -424,7 +424,7 @@ CloseCut ==
     /\ sv' = "files"
     /\ UNCHANGED <<up, rollout, buffer, train, cap, stored, history>>
 
-\* Narrow cut: one unit writes its rows, as they are by now.
+\* Narrow cut: one unit writes the rows that it has now.
 SaveUnit(u) ==
     /\ up = "running"
     /\ NarrowCut
@@ -436,7 +436,7 @@ SaveUnit(u) ==
                            !.files = @ \cup {u}]
     /\ UNCHANGED <<up, rollout, buffer, train, sv, door, stored, history>>
 
-\* Narrow cut: clears that waited for the units, or for a save that has failed since.
+\* Narrow cut: the clears that waited for the units, or for a save that has failed, are done.
 FlushDeferred ==
     /\ up = "running"
     /\ deferred # {}
@@ -455,24 +455,24 @@ Write(file, after) ==
     /\ UNCHANGED <<up, rollout, buffer, train, sv, door, stored, history>>
 
 WritePolicy == Write("policy", {})
-\* The sidecars name all files of trainer and plane; clears that waited for the units go first.
+\* The sidecars name all files of trainer and plane.  Clears that waited for the units come first.
 WriteSidecars == deferred = {} /\ Write("sidecars", {"policy"} \cup Units)
 WriteManifest == Write("manifest", {"policy", "sidecars"} \cup Units)
 
-\* What the rename makes resolvable.
+\* The bundle that the rename publishes.
 Bundle ==
     [version |-> WeightsOfTheCut.version, cursor |-> cap.cursor.v, pos |-> cap.loader.v.pos,
      epoch |-> cap.loader.v.epoch, pool |-> cap.pool.v, index |-> cap.index.v,
-     order |-> cap.order, led |-> cap.ledger.v.led, idx |-> cap.ledger.v.idx, wt |-> cap.ledger.v.wt,
-     short |-> cap.ledger.v.short, keys |-> cap.keys, rows |-> cap.rows,
-     derived |-> cap.derived, trained |-> WeightsOfTheCut.trained,
+     order |-> cap.order, led |-> cap.ledger.v.led, idx |-> cap.ledger.v.idx,
+     wt |-> cap.ledger.v.wt, short |-> cap.ledger.v.short, keys |-> cap.keys,
+     rows |-> cap.rows, derived |-> cap.derived, trained |-> WeightsOfTheCut.trained,
      dropped |-> cap.ledger.v.dropped, files |-> cap.files,
      of |-> [a \in Artifacts |-> WeightsOfTheCut.version]]
 
-\* The files that the rename makes resolvable are all of this save.
+\* The rename publishes files of this save only.
 Renamed == Bundle
 
-\* One rename, after everything is durable.
+\* One rename publishes the bundle, after everything is durable.
 PublishBundle ==
     /\ up = "running"
     /\ sv = "files"
@@ -483,7 +483,7 @@ PublishBundle ==
     /\ sv' = "published"
     /\ UNCHANGED <<up, rollout, buffer, train, door, history>>
 
-\* Old bundles go, after the new one is durable; the train pump goes on.
+\* Old bundles are removed once the new one is durable; the train pump goes on.
 PruneBundles ==
     /\ up = "running"
     /\ sv = "published"
@@ -491,8 +491,8 @@ PruneBundles ==
     /\ tp' = IF NarrowCut THEN tp ELSE "idle"
     /\ UNCHANGED <<up, rollout, buffer, progress, door, cap, stored, history>>
 
-\* The save fails: the door opens, nothing is pinned any more, the last bundle stays, the run
-\* goes on.  While the cut waits for slots there is nothing of the save that can fail.
+\* The save fails: the door opens, rows are no longer pinned, the last bundle stays, and the run
+\* goes on.  While the cut waits for slots, nothing of the save has begun that could fail.
 FailSave ==
     /\ up = "running"
     /\ sv \notin {"none", "published"}
@@ -534,12 +534,12 @@ Crash ==
     /\ trained' = disk.trained /\ dropped' = disk.dropped
     /\ UNCHANGED <<disk, failures>>
 
-\* One stage of the restore after the other.
+\* The stages of the restore follow one another.
 Stage(from, to) ==
     /\ up = from
     /\ up' = to
 
-\* The bundle is whole, of one save, and fits.
+\* The bundle is complete, of one save, and fits into the buffer.
 VerifyBundle ==
     /\ Published
     /\ Stage("begun", IF disk.files = AllFiles /\ Bound /\ Fits
@@ -553,7 +553,7 @@ LoadPlane ==
     /\ derived' = disk.derived \cap KeysOf(rows')
     /\ UNCHANGED <<rollout, ready, deferred, claimed, train, save, history>>
 
-\* The controller's own client: the plane holds the rows of the index, and no others.
+\* The controller's own client checks that the plane holds the rows of the index, and no others.
 ConnectPlane ==
     /\ Stage("loaded", IF disk.index \subseteq disk.keys /\ rows = RowsOf(disk.index)
                        THEN "connected" ELSE "refused")
@@ -565,12 +565,12 @@ RestoreIndex ==
     /\ order' = disk.order
     /\ idx' = [p \in Prompts |-> IF p \in disk.index THEN disk.idx[p] ELSE -1]
     /\ wt' = [p \in Prompts |-> IF p \in disk.index THEN disk.wt[p] ELSE -1]
-    /\ UNCHANGED <<loader, pool, led, task, dispatch, plane, claimed, train, save, history>>
+    /\ UNCHANGED <<position, pool, led, task, dispatch, plane, claimed, train, save, history>>
 
 RestoreSparePool ==
     /\ Stage("indexed", "pooled")
     /\ pool' = disk.pool
-    /\ UNCHANGED <<loader, ledger, task, dispatch, buffer, train, save, history>>
+    /\ UNCHANGED <<position, records, task, dispatch, buffer, train, save, history>>
 
 RestoreLedger ==
     /\ Stage("pooled", "owned")
@@ -578,7 +578,7 @@ RestoreLedger ==
     /\ idx' = disk.idx
     /\ wt' = disk.wt
     /\ short' = disk.short
-    /\ UNCHANGED <<loader, pool, task, dispatch, buffer, version, computed, tp, save, history>>
+    /\ UNCHANGED <<position, pool, task, dispatch, buffer, version, computed, tp, save, history>>
 
 \* Cursor, loader and version; the cursor must not be below a stamp.
 RestoreCursor ==
@@ -588,7 +588,7 @@ RestoreCursor ==
     /\ pos' = disk.pos
     /\ epoch' = disk.epoch
     /\ version' = disk.version
-    /\ UNCHANGED <<raising, pool, ledger, task, gate, buffer, short, computed, tp, save, history>>
+    /\ UNCHANGED <<raising, pool, records, task, gate, buffer, short, computed, tp, save, history>>
 
 \* The controller is complete.
 StartPumps ==
@@ -634,7 +634,7 @@ Trouble ==
 
 Next == Progress \/ Trouble \/ EndRun
 
-\* A run is finite, so it is enough that something that can go on does.
+\* A run is finite, so one fairness condition is enough: what can go on does.
 Spec == Init /\ [][Next]_vars
 FairSpec == Spec /\ WF_vars(Progress)
 =============================================================================

@@ -12,14 +12,14 @@ TypeOK ==
     /\ \A p \in Prompts : idx[p] + 1 \in Steps /\ wt[p] + 1 \in Steps
     /\ task \in [Prompts -> {"none", "gen", "committing", "put", "failed", "late"}]
     /\ saved \in {NoBundle, StartDue} \cup Steps
-    \* All of them, each once; or none, in a model that leaves choices open.
+    \* `order` has every group of `index` once, or nothing in a model that leaves choices open.
     /\ index \subseteq Prompts
     /\ Len(order) \in {0, Cardinality(index)}
     /\ {order[i] : i \in 1..Len(order)} \in {{}, index}
     /\ rows \subseteq Prompts \X Units /\ claimed \subseteq Prompts
     /\ door \in {"open", "closing", "shut"}
 
-\* Owners of a prompt: how many of them there are.
+\* How many owners a prompt has.
 Owners(p, thePool, theLed, theIndex, theClaim, theTrained, theDropped) ==
     Cardinality({o \in 1..6 :
         \/ o = 1 /\ p \in thePool
@@ -32,7 +32,7 @@ Owners(p, thePool, theLed, theIndex, theClaim, theTrained, theDropped) ==
 \* A claimed group is owned by its step until its rows are cleared, trained or not.
 OpenClaim == IF tp \in {"advantages", "train"} THEN claimed ELSE {}
 
-\* P2, live: what the loader has handed out has one owner, the rest none.
+\* P2, live: a prompt that the loader has handed out has one owner, every other has none.
 OneOwner ==
     up = "running" => \A p \in Prompts :
         Owners(p, pool, led, index, OpenClaim, trained, dropped) = (IF p[1] <= pos THEN 1 ELSE 0)
@@ -50,7 +50,7 @@ DiskCursor ==
     /\ Gated => disk.cursor <= disk.version + Window
     /\ \A p \in Prompts : disk.led[p] = "RESERVED" => disk.idx[p] = -1
 
-\* P3: a stamp is given once: what is owned of one stamp is at most a step.
+\* P3: a stamp is given once: no more groups of one stamp are owned than a step takes.
 DiskStamps ==
     Stamping => \A s \in Steps :
         Cardinality({p \in Prompts : (p \in disk.index \/ disk.led[p] = "ADMITTED")
@@ -64,19 +64,20 @@ OneAdmission ==
 \* P3: loader position and epoch belong together.
 DiskEpoch == disk.epoch = EpochOf(disk.pos)
 
-\* P4: every row of the saved index is in the saved store, and listed; without a put under way
-\* (full window) there is no other.
+\* P4: every row of the saved index is in the saved store, and listed.  Where no put can be in
+\* progress (full window) there is no other row.
 DiskRows ==
     /\ RowsOf(disk.index) \subseteq disk.rows
     /\ disk.index \subseteq disk.keys
     /\ NarrowCut \/ disk.rows = RowsOf(disk.index)
 
-\* The same where cuts change: whether a bundle may hold further rows depends on who has saved it.
+\* The same where a resume changes the way of cutting: only the saving run knows which one it used.
 SavedRows == sv = "published" => DiskRows
 
 \* P4, live between slots, and at the inventory check of the save.
 LiveRows ==
-    up = "running" /\ Holders = {} /\ tp # "clear" => rows = RowsOf(index \cup claimed \cup deferred)
+    up = "running" /\ Holders = {} /\ tp # "clear" =>
+        rows = RowsOf(index \cup claimed \cup deferred)
 Inventory == up = "running" /\ sv = "plane" => InventoryHolds
 
 \* Advantages that train were computed in the step that trains them.
@@ -100,10 +101,10 @@ GateBound == Gated /\ up = "running" => cursor <= version + Window
 ----------------------------------------------------------------------------
 (* P7, under `FairSpec`. *)
 
-\* A requested cut is taken, or its save has failed or died.
+\* A requested cut is taken in the end, unless its save fails or the process dies.
 CutIsTaken == (sv = "requested") ~> (sv # "requested")
 
-\* What a save has kept from being cleared is cleared in the end.
+\* A clear that a save keeps waiting happens in the end.
 DeferredEnds == (deferred # {}) ~> (deferred = {})
 
 \* Every admitted group ends trained or dropped; one that a crash takes back is admitted again.

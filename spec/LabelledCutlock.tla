@@ -12,7 +12,7 @@ VARIABLE act
 
 View == vars
 
-\* A set is worked out at once, for TLC does not do so later with what is not in the view.
+\* TLCEval, because TLC does not evaluate later what is outside of the view.
 Act(name) == act' = [name |-> name]
 Of(name, p) == act' = [name |-> name, group |-> p]
 All(name, S) == act' = [name |-> name, groups |-> TLCEval(S)]

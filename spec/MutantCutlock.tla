@@ -32,7 +32,7 @@ AdmissionHoldsTheGate == Holders # {} \/ raising \/ (Reserved # {} /\ ~gate)
 \* A custom sampler's admit() waits in a slot and gives way as soon as a cut is asked for.
 AdmissionGivesWay == Holders # {} \/ raising \/ (Reserved # {} /\ ~gate /\ sv # "requested")
 
-\* The slot of a commit ends while its put is still under way in a thread.
+\* The slot of a commit ends while its put still runs in a thread.
 SlotEndsBeforePut == {"put"}
 
 (* Ownership. *)
@@ -45,7 +45,8 @@ ForgetLate ==
         /\ task[p] = "late"
         /\ task' = [task EXCEPT ![p] = "none"]
         /\ led' = [led EXCEPT ![p] = "none"]
-        /\ UNCHANGED <<up, loader, pool, idx, wt, dispatch, buffer, train, save, history>>
+        /\ UNCHANGED <<up, pos, epoch, raising, pool, idx, wt, gate, cursor, buffer, train, save,
+                       history>>
 
 ForgetNothing(p) == {}
 TakeForgetsNothing(S) == {}
@@ -103,10 +104,10 @@ DoorStaysClosed == "closing"
 NothingDeferred(S) == {}
 NothingWaits == {}
 
-\* What a failed save has kept from being cleared waits for the next save, which waits for it.
+\* Clears that waited for a failed save wait for the next save, which waits for them.
 FlushesInASave == sv = "files" /\ deferred \cap Pinned = {}
 
-\* Rows are pinned when they are about to be written, and no longer in the step of the cut.
+\* Rows are pinned when they are about to be written, instead of in the step of the cut.
 PinnedLate ==
     IF sv = "files" /\ cap.index.set /\ ~(Units \subseteq cap.files) THEN cap.index.v ELSE {}
 
@@ -120,7 +121,7 @@ RaisesCursorLate ==
     /\ up = "running"
     /\ \E p \in Admitted : idx[p] > cursor
     /\ cursor' = cursor + 1
-    /\ UNCHANGED <<up, loader, pool, ledger, task, gate, buffer, train, save, history>>
+    /\ UNCHANGED <<up, position, pool, records, task, gate, buffer, train, save, history>>
 
 SavesOverlap == sv \in {"none", "files"}
 NothingPruned(R) == R
@@ -131,12 +132,13 @@ ComputesWhatIsMissing(S) == S \ derived
 \* Units are saved before the index is read.
 UnitsSaveEarly == sv \in {"requested", "files"}
 
-\* A unit takes a while: rows that come or go meanwhile are in its file or not.
+\* A unit takes a while: its file may or may not have the rows that come or go meanwhile.
 UnitTakesAWhile(u) ==
     LET own == {r \in rows : r[2] = u}
     IN  {S \in SUBSET own : {r \in own : r[1] \in cap.index.v} \subseteq S}
 
-\* The key map and the units are written in any order: keys of puts under way are in it or not.
+\* The key map and the units are written in any order: it may or may not have the keys of puts in
+\* progress.
 KeysInAnyOrder ==
     {K \in SUBSET (KeysOf(rows) \cup {p \in Prompts : task[p] = "committing"}) :
         cap.index.v \subseteq K}
@@ -147,7 +149,7 @@ PutOutlivesItsSlot(p) == task[p] \in {"committing", "failed"}
 \* A failure is that of a commit, so that there is a put that can go on.
 OnlyCommitsFail == \A p \in Prompts : task[p] = "gen" => task'[p] # "failed"
 
-\* A field of a pinned row is overwritten: the row is not whole until the put has ended.
+\* A field of a pinned row is overwritten: the row is incomplete until the put has ended.
 Overwrites ==
     \E p \in index \cap Pinned :
         /\ up = "running"

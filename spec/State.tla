@@ -38,10 +38,10 @@ VARIABLES
     gate,           \* the gate was found open for the RESERVED batch
     cursor          \* the sampler's dispatch index
 
-loader   == <<pos, epoch, raising>>
-ledger   == <<led, idx, wt>>
+position == <<pos, epoch, raising>>
+records  == <<led, idx, wt>>
 dispatch == <<gate, cursor>>
-rollout  == <<loader, pool, ledger, task, dispatch>>
+rollout  == <<position, pool, records, task, dispatch>>
 
 (* Finished groups, and their rows in the plane. *)
 VARIABLES

@@ -26,11 +26,11 @@ AtStepSeven ==
         /\ saved = 6
         /\ trained = Once(Before7) /\ dropped = {} /\ failures = 0 /\ crashes = 0
 
-\* One rollout after the other is enough for the story.
+\* One rollout at a time is enough for the story.
 InTurn ==
     /\ Cardinality(Running) <= 1
     /\ \A p \in Running, q \in Unlaunched : Earlier(p, q)
 
-\* What the user sees in the end: a batch that never trains, and no word about it.
+\* What the user sees in the end: a batch is dropped without a word and never trains.
 NoBatchDropped == Cardinality(dropped) < Size
 =============================================================================

@@ -23,7 +23,7 @@ NoOrphan == ~(\E p \in Prompts : p \in KeysOf(cap.rows) \ cap.keys)
 
 (* Narrow cut: the pumps go on while the save is written in the background. *)
 
-\* Training steps that are over since the cut.
+\* Training steps that have ended since the cut.
 StepsSinceCut == version - cap.ledger.v.weights.version
 Writing == sv = "files"
 
@@ -34,6 +34,6 @@ NoAdmissionMeanwhile ==
 NoStepMeanwhile == ~(Writing /\ StepsSinceCut > 0 /\ tp = "idle")
 NoFlushMeanwhile == ~(Writing /\ \E p \in cap.index.v : RowsOf({p}) \cap rows = {})
 NoCrashAfterStep == ~(Writing /\ StepsSinceCut > 0 /\ MayCrash)
-\* What a published save has kept from being cleared is in its index.
+\* A clear that waits for a published save is of a group of its index.
 NoDeferredAfterFailure == ~(sv = "none" /\ deferred \ disk.index # {})
 =============================================================================

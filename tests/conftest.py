@@ -12,6 +12,7 @@ import pytest
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.tlc.run import Toolchain, find_toolchain
 from tests.support.installed import Installed, install_wheel
+from tests.support.seconds import Seconds
 from tests.support.tally import TALLIES
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 
 # Before any test module imports ray.
 keep_ray_on_loopback()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--suites", type=Path, help="write the list of suites into this page")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Seconds(config.getoption("--suites")), "seconds")
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook, too

@@ -265,6 +265,7 @@ def _flips(lonely: Path, file: str, places: Iterator[tuple[int, int]]) -> int:
     return tried
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_refused_by_name_wherever_it_is(lonely: Path) -> None:
     tried = 0
     for file in FILES:

@@ -107,6 +107,7 @@ class TestTraceCutShort:
         with pytest.raises(ToolError, match=f"do not break {example.property}"):
             replay(BARRIER, short)
 
+    @pytest.mark.slow
     def test_fb_93_the_last_state_of_every_kept_counterexample_breaks_its_promise(self) -> None:
         """What stands still or goes round is seen in no state; those are replayed with their
         faults."""
@@ -413,6 +414,7 @@ class TestTwoImplementationsOfOneKit:
         assert len(re.findall(r"^FAILED test_inherited\.py", said, re.MULTILINE)) == 1, said
         assert "differing_executors" in said
 
+    @pytest.mark.slow
     def test_fb_101_an_async_test_that_nobody_would_await_fails(self, tmp_path: Path) -> None:
         text = "async def test_nothing():\n    assert False\n"
         said = judged(tmp_path, "-o", "asyncio_mode=strict", unawaited=text)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,8 +17,9 @@ from cutlock.alphabet import Action
 from cutlock.errors import BundleNotFoundError
 from cutlock.events import read_log
 from cutlock.run.config import RunConfig
-from tests.support.cancelling import Books, Pauses, TurnedLoop
+from tests.support.cancelling import Books, Pauses
 from tests.support.local_runs import Run, Trouble, tiny_config
+from tests.support.loop import StepLoop
 from tests.support.tally import tally
 
 STALL_TURNS = 150
@@ -37,7 +40,7 @@ Await = tuple[str, ...]
 """The task, and the lines at which it and what it awaits stand."""
 
 
-class RunLoop(TurnedLoop):
+class RunLoop(StepLoop):
     """One run, whose tasks can be found by name."""
 
     def __init__(self, root: Path, config: RunConfig) -> None:
@@ -46,6 +49,7 @@ class RunLoop(TurnedLoop):
         self.run = Run.create(root, config, TROUBLE)
         pauses = Pauses()
         self.controller, self.events = self.do(self.run._build(config, None, pauses))
+        self.engine = self.controller.engine
         self.store = self.engine.state.plane._plane._store  # type: ignore[attr-defined]
         pauses.on, self.store.steps = True, pauses
         self.task = self.loop.create_task(self.controller.run(), name="run")
@@ -76,7 +80,7 @@ class RunLoop(TurnedLoop):
         """The run has ended as it may, and left nothing behind but its directory."""
         self.events.close()
         assert not self.tasks, f"still at work when the run has ended: {self.tasks}"
-        assert not self.mishaps
+        assert not self.loop.mishaps
         records = list(read_log(self.events.path))
         assert records[-1].action == Action.END_RUN
         prompts = self.engine.state.prompts
@@ -88,12 +92,22 @@ def _begun(task: asyncio.Task[Any]) -> bool:
     return coroutine.cr_await is not None
 
 
+_KINDS = ("cr", "gi", "ag")
+_AWAITED = ("cr_await", "gi_yieldfrom", "ag_await")
+
+
 def await_of(name: str, task: asyncio.Task[Any]) -> Await:
     """Where a task stands; the same for all rollouts."""
-    lines, at = [], task.get_coro()
-    while frame := getattr(at, "cr_frame", None) or getattr(at, "gi_frame", None):
+    lines, at = list[str](), task.get_coro()
+    while True:
+        if type(at).__name__.startswith("async_generator_"):
+            # The step of an asynchronous generator, which alone knows its generator.
+            at = next(filter(inspect.isasyncgen, gc.get_referents(at)))
+        frame = next(filter(None, (getattr(at, f"{kind}_frame", None) for kind in _KINDS)), None)
+        if frame is None:
+            break
         lines.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
-        at = getattr(at, "cr_await", None) or getattr(at, "gi_yieldfrom", None)
+        at = next(filter(None, (getattr(at, name, None) for name in _AWAITED)), None)
     return (name.split(" reverse")[0].split(" of step")[0], *lines)
 
 
@@ -140,11 +154,11 @@ def resumed(run: Run, config: RunConfig) -> None:
     assert audit.trained_once + audit.dropped == audit.prompts
 
 
-TASKS = ("run", "rollout pump", "train pump", "rollout")
+TASKS = ("run", "rollouts", "rollout")
 
 AWAITS = {
-    "full": {"rollout pump": 8, "train pump": 56, "rollout": 8, "turns": 68, "saves": 35},
-    "narrow": {"rollout pump": 7, "train pump": 20, "rollout": 7, "turns": 44, "saves": 18},
+    "full": {"rollouts": 8, "run": 38, "rollout": 8, "turns": 45, "saves": 20},
+    "narrow": {"rollouts": 7, "run": 20, "rollout": 7, "turns": 44, "saves": 18},
 }
 """How many points there are at least; with fewer, a test has shrunk."""
 
@@ -187,21 +201,20 @@ def cancel(name: str) -> Callable[[RunLoop], object]:
 
 
 def fail(run: RunLoop) -> None:
-    """A task of the rollout pump's own raises."""
+    """A rollout raises what ends the run."""
 
     async def rollout() -> None:
         raise RuntimeError("a rollout has failed")
 
-    group = run.engine._group
-    assert group is not None
-    group.create_task(rollout())
+    loop: Any = run.own_tasks()["rollouts"].get_coro()
+    loop.cr_frame.f_locals["tasks"].create_task(rollout())
 
 
 def times(first: int, name: str, count: int) -> dict[int, Callable[[RunLoop], object]]:
     return {first + number: cancel(name) for number in range(count)}
 
 
-@pytest.mark.parametrize("kind", TASKS[1:])
+@pytest.mark.parametrize("kind", TASKS)
 def test_a_task_that_is_cancelled_at_any_await_costs_the_run_nothing_but_time(
     trial: Trial, moments: dict[Await, list[tuple[int, str]]], kind: str
 ) -> None:
@@ -225,7 +238,7 @@ def test_a_run_that_is_cancelled_twice_in_a_row_wherever_its_tasks_stand_is_resu
 def test_a_run_whose_rollout_fails_wherever_a_save_stands_is_resumed(
     trial: Trial, moments: dict[Await, list[tuple[int, str]]]
 ) -> None:
-    pumping = {turn for at, when in moments.items() if at[0] == "rollout pump" for turn, _ in when}
+    pumping = {turn for at, when in moments.items() if at[0] == "rollouts" for turn, _ in when}
     saving = [
         min(pumping & {turn for turn, _ in when})
         for at, when in moments.items()

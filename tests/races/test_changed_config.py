@@ -28,9 +28,9 @@ from cutlock.samplers.config import CONFIGS, SamplerConfig
 from cutlock.stops import NO_STOPS
 from cutlock.workers.prompts import ReverseTask
 from tests.support.bundles import reseal
-from tests.support.cancelling import TurnedLoop
 from tests.support.custom_samplers import AdmitOnly, Dawdling
 from tests.support.local_runs import Run, Trouble, tiny_config
+from tests.support.loop import StepLoop
 
 PAGE = Path(__file__).parents[2] / "docs" / "resume.md"
 
@@ -129,7 +129,7 @@ class Saved:
         self.run = Run.create(root / sampler, self.config, TROUBLE)
         self._root = root
         self._copies = itertools.count()
-        with TurnedLoop() as loop:
+        with StepLoop() as loop:
             loop.do(self.run._run(self.config, None, NO_STOPS))
 
     def plan(self, run: Run, changes: dict[str, Any], *, with_rows: bool = True) -> ResumePlan:
@@ -159,7 +159,7 @@ class Saved:
         try:
             plan = self.plan(run, changes, with_rows=with_rows)
             if not plan.finished:
-                with TurnedLoop() as loop:
+                with StepLoop() as loop:
                     loop.do(run._run(plan.config, plan, NO_STOPS))
             audit = run.audit()
             assert audit.ok, audit.problems
@@ -260,7 +260,7 @@ def test_epochs_that_the_bundle_has_finished_are_not_given_up(saved: dict[str, S
     """They may be as few as it has begun: the rest of the one that is begun is not served."""
     one = saved["in_order"]
     run = one.copy()
-    with TurnedLoop() as loop:
+    with StepLoop() as loop:
         plan = one.plan(run, {"max_steps": 9})
         loop.do(run._run(plan.config, plan, NO_STOPS))
     config = changed(one.config.plain(), {"epochs": 1, "max_steps": None})
@@ -268,6 +268,7 @@ def test_epochs_that_the_bundle_has_finished_are_not_given_up(saved: dict[str, S
         run.plan("step_9", config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_smaller_buffer_is_refused_with_the_place_that_is_needed_or_is_enough(
     saved: dict[str, Saved], sampler: str
@@ -374,6 +375,7 @@ together = settings(
 )
 
 
+@pytest.mark.slow
 @settings(together, max_examples=60)
 @given(drawn=combinations(), rows=st.booleans())
 @example(("in_order", {"buffer.capacity": 2, "sampler.window": 0}), True)

@@ -176,8 +176,7 @@ async def test_a_narrow_save_that_fails_anywhere_is_given_up_and_the_run_goes_on
     run, stands = await saving(rig, point)
     if point in BACKGROUND:
         await trains_beside(run)
-    run.holds.fail_held(point, SaveError("it has a bad day"))
-    stands.release()
+    stands.release(SaveError("it has a bad day"))
     await run.logged(Action.FAIL_SAVE, step=1)
     root = rig.directory.root
     assert latest(root).name == "step_0"
@@ -219,8 +218,7 @@ async def test_too_many_failures_of_narrow_saves_end_the_run_with_their_name(
     rig = memory_rig
     run, stands = await saving(rig, Action.WRITE_SIDECARS, failures_in_a_row=1)
     await trains_beside(run)
-    run.holds.fail_held(Action.WRITE_SIDECARS, SaveError("it has a bad day"))
-    stands.release()
+    stands.release(SaveError("it has a bad day"))
     with pytest.raises(SaveError, match="1 saves in a row have failed"):
         await run.finish()
     ended = run.log.records[-1]

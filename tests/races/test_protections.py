@@ -28,7 +28,6 @@ from cutlock.errors import (
 )
 from cutlock.ledger import Ledger
 from cutlock.plane.memory import MemoryBootstrap
-from cutlock.plane.transfer_queue import TransferQueueBootstrap
 from cutlock.records import LedgerRecord
 from cutlock.run import open_save, restore
 from cutlock.spare_pool import Shortfall
@@ -157,6 +156,9 @@ def no_cut_id(patch: Patch) -> None:
 
 
 def no_touch_check(patch: Patch) -> None:
+    # Imported here: it brings Ray, which takes seconds.
+    from cutlock.plane.transfer_queue import TransferQueueBootstrap
+
     async def trust(bootstrap: object) -> None:
         pass
 

@@ -14,7 +14,6 @@ import torch
 from cutlock.alphabet import Action
 from cutlock.bundle.layout import LEDGER, MANIFEST, POLICY, SIDECARS, STAMP, TRAINING_INFO
 from cutlock.controller.assembly import build_prompts
-from cutlock.controller.core import Controller
 from cutlock.errors import (
     BundleCorruptError,
     CapacityError,
@@ -28,6 +27,7 @@ from cutlock.errors import (
 from cutlock.plane.base import READABLE_VERSIONS, DataPlane, PlaneInfo
 from cutlock.records import digest_of
 from cutlock.run.config import RunConfig
+from cutlock.run.engine import Run
 from cutlock.run.restore import (
     PlaneConnected,
     PlaneReady,
@@ -132,7 +132,7 @@ async def test_fewer_epochs_than_the_bundle_stands_in_are_refused(rig: Rig) -> N
     await run.logged(Action.RAISE_EPOCH, epoch=3)
     bundle = await run.save_and_crash(1)
     config = config_of(rig.kind, task={"prompts": 2}, epochs=2)
-    await refused(rig, bundle, ConfigMismatchError, "epochs is 2 and the bundle stands in", config)
+    await refused(rig, bundle, ConfigMismatchError, "epochs is 2 and the bundle is in", config)
 
 
 async def test_finished_groups_that_would_keep_an_older_step_out_are_refused(
@@ -403,5 +403,5 @@ async def test_stages_of_a_restore_do_not_run_in_another_order(memory_rig: Rig) 
     there: Any = await connect_plane(ready, connect)
     with pytest.raises(MisuseError, match="another plane"):
         await restore_state(there, state)
-    with pytest.raises(MisuseError, match="Controller takes a Restored"):
-        Controller(there, None, None, None, bundle.parent)  # type: ignore[arg-type]
+    with pytest.raises(MisuseError, match="Run takes a Restored"):
+        Run(there, None, None, bundle.parent)  # type: ignore[arg-type]

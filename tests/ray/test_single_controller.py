@@ -84,6 +84,7 @@ async def test_a_loop_of_ones_own_keeps_its_rows_in_transfer_queue_and_resumes_f
     assert (found.ok, found.trained_once, len(learner.trained)) == (True, 12, 12)
 
 
+@pytest.mark.real  # without a cluster, but with Ray
 async def test_a_run_with_another_store_is_refused_before_its_directory_is_made(
     tmp_path: Path,
 ) -> None:

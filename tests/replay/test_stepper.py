@@ -58,6 +58,7 @@ def test_a_crashed_run_resumes_what_the_bundle_holds(ram_path: Path, narrow: boo
         assert audit_run(script.stepper.directory).problems == ()
 
 
+@pytest.mark.slow
 @IN_BOTH_MODES
 def test_a_crash_may_come_at_any_action(ram_path: Path, narrow: bool) -> None:
     with Script(ram_path / "whole", narrow=narrow) as script:

@@ -30,14 +30,11 @@ from cutlock.run.save import RunIdentity, Saver
 from cutlock.run.status import RunReport
 from cutlock.workers.base import PromptSet
 from tests.support.checks import assert_all_accounted, lost_on_purpose, served, trained
-from tests.support.local_runs import LightTrainer, OneThread
+from tests.support.local_runs import LightTrainer
 from tests.support.loop import StepLoop, ask
 from tests.support.scripted import PlaneHolds, ScriptedGenerator, sleep_for_ever
 
 T = TypeVar("T")
-
-MOST_TURNS = 5_000
-"""Of work that comes to its end in far fewer; only a failing test takes so many."""
 
 
 class Suspensions:
@@ -78,38 +75,6 @@ class Pauses(PlaneHolds):
             await asyncio.sleep(0)
         if not isinstance(at, Action):
             await super().reach(at)
-
-
-class TurnedLoop(StepLoop):
-    """A loop that is turned by hand, whose file work is done at once, in its own thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mishaps: list[str] = []
-        """What asyncio would have logged, e.g. errors that nobody has read."""
-        self.loop.set_default_executor(OneThread())
-        self.loop.set_exception_handler(
-            lambda _, context: self.mishaps.append(f"{context['message']}: {context}")
-        )
-
-    def turn_until(self, reached: Callable[[], bool]) -> int:
-        """Turn until then; return how many turns that took."""
-        for count in range(MOST_TURNS):
-            if reached():
-                return count
-            self.turn()
-        raise AssertionError(f"no end within {MOST_TURNS} turns: {self.tasks}")
-
-    def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work that needs nobody else."""
-        task = self.loop.create_task(work)
-        self.turn_until(task.done)
-        return task.result()
-
-    @property
-    def tasks(self) -> set[asyncio.Task[Any]]:
-        """Tasks that have not ended."""
-        return asyncio.all_tasks(self.loop)
 
 
 class Books:
@@ -170,7 +135,7 @@ class Books:
         assert state.sampler.cursor == len(admitted) - 1
 
 
-class World(TurnedLoop):
+class World(StepLoop):
     """A real controller whose pumps do only what a test asks of them.
 
     Args:
@@ -325,7 +290,7 @@ class World(TurnedLoop):
     def check_books(self) -> None:
         """See `Books.check`."""
         self.books.check()
-        assert not self.mishaps
+        assert not self.loop.mishaps
 
     @property
     def _rollouts(self) -> list[asyncio.Task[Any]]:

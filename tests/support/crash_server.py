@@ -58,7 +58,7 @@ def act(base: str, situation: str | None, at: int | None) -> None:
     directory = RunDirectory(Path(base) / RUN)
     started = next((one for one in SITUATIONS if one.name == situation), None)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(local_runs, "OneThread", ThreadPoolExecutor))
+        stack.enter_context(mock.patch.object(local_runs, "InlineExecutor", ThreadPoolExecutor))
         if at is not None:
             stack.enter_context(watching(Path(base), Killer(at)))
         if started is not None and started.new:

@@ -17,7 +17,6 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +25,7 @@ import torch
 
 from cutlock.alphabet import Action
 from cutlock.audit import Audit, audit_run
+from cutlock.bond.turns import InlineExecutor
 from cutlock.bundle.publication import latest
 from cutlock.controller.assembly import Parts, assemble, build_prompts
 from cutlock.controller.core import Controller, RunReport
@@ -188,22 +188,10 @@ class SlowUnits:
             await asyncio.sleep(0)
 
 
-class OneThread(ThreadPoolExecutor):
-    """Runs what it is given at once, in the thread that asks."""
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        future: Future[T] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
 def in_one_thread(work: Coroutine[Any, Any, T], make_task: Any = None) -> T:
     """Run a coroutine to its end; `make_task` is a task factory of its loop."""
     with asyncio.Runner() as runner:
-        runner.get_loop().set_default_executor(OneThread())
+        runner.get_loop().set_default_executor(InlineExecutor())
         runner.get_loop().set_task_factory(make_task)
         return runner.run(work)
 
@@ -283,6 +271,7 @@ class Run:
             root=self.root,
             events=events,
             stops=stops,
+            sleep=_sleep,
         )
         return await assemble(ready, parts), events
 
@@ -294,6 +283,11 @@ class Run:
             return await controller.run()
         finally:
             events.close()
+
+
+async def _sleep(seconds: float) -> None:
+    """Limits take their time; pauses between tries take none, in a loop that is turned by hand."""
+    await asyncio.sleep(seconds if seconds >= 1 else 0)
 
 
 @dataclass(frozen=True)

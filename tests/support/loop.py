@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from cutlock.barrier import Barrier, Cut, Slot
+from cutlock.bond.turns import TurnLoop
 
 T = TypeVar("T")
 S = TypeVar("S", Slot, Cut)
+
+MOST_TURNS = 5_000
+"""Of work that comes to its end in far fewer; only a failing test takes so many."""
 
 
 class VirtualClock:
@@ -60,8 +64,13 @@ async def turns(count: int = 1) -> None:
 
 
 async def settle() -> None:
-    """More turns than any chain of wake-ups in these tests has links."""
-    await turns(25)
+    """Let the others run until none of them is ready; neither timers nor threads are waited for."""
+    ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+    for _ in range(MOST_TURNS):
+        await asyncio.sleep(0)
+        if not ready:
+            return
+    raise AssertionError(f"no rest within {MOST_TURNS} turns: {ready}")
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -138,22 +147,39 @@ async def is_free(barrier: Barrier) -> None:
 
 
 class StepLoop:
-    """A private event loop that runs one turn of ready callbacks at a time; `with` closes it."""
+    """A private event loop that is turned by hand; `with` closes it."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = TurnLoop()
 
-    def __enter__(self) -> StepLoop:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for task in asyncio.all_tasks(self.loop):
+        for task in self.tasks:
             task.cancel()
-        self.turn(25)
+        self.loop.quiesce()
         self.loop.close()
 
     def turn(self, count: int = 1) -> None:
-        """Run what is ready now, `count` times over; what that makes ready waits."""
-        for _ in range(count):
-            self.loop.call_soon(self.loop.stop)
-            self.loop.run_forever()
+        """See `TurnLoop.turn`."""
+        self.loop.turn(count)
+
+    def turn_until(self, reached: Callable[[], bool]) -> int:
+        """Turn until then; return how many turns that took."""
+        for count in range(MOST_TURNS):
+            if reached():
+                return count
+            self.turn()
+        raise AssertionError(f"no end within {MOST_TURNS} turns: {self.tasks}")
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work that needs nobody else."""
+        task = self.loop.create_task(work)
+        self.turn_until(task.done)
+        return task.result()
+
+    @property
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """Tasks that have not ended."""
+        return asyncio.all_tasks(self.loop)

@@ -9,102 +9,97 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from cutlock.alphabet import Action
+from cutlock.bond.stops import Hold
 from cutlock.bundle.files import REAL
 from cutlock.errors import PlaneError, WorkerError
 from cutlock.events import EventLog, Record
 from cutlock.plane.memory import PlaneStep
 from cutlock.workers.base import PolicyShape, Prompt, Rollouts
 
-
-class Hold:
-    """A place at which everybody who comes by is kept until the hold is released."""
-
-    def __init__(self) -> None:
-        self.reached = asyncio.Event()
-        self._free = asyncio.Event()
-
-    async def stand(self) -> None:
-        self.reached.set()
-        await self._free.wait()
-
-    def release(self) -> None:
-        self._free.set()
+T = TypeVar("T")
 
 
-class Holds:
-    """`StopPoints` at which holds can be put up, and announcements be answered by an error."""
+class Chosen(Generic[T]):
+    """Holds that are put up at chosen points, and errors that are raised at others.
 
-    def __init__(self) -> None:
-        self.announced = 0
-        self._failing: dict[Action, Exception] = {}
-        self._failing_held: dict[Action, Exception] = {}
-        self._holds: list[tuple[Action, Mapping[str, object], list[int], Hold]] = []
+    Args:
+        matches: whether a point is one that was asked for.
+    """
 
-    def hold(self, action: Action, *, skip: int = 0, **where: object) -> Hold:
-        """Hold everybody from now on, after the first `skip` announcements that match."""
+    def __init__(self, matches: Callable[[T, T], bool]) -> None:
+        self._matches = matches
+        self._holds: list[tuple[T, list[int], Hold]] = []
+        self._failing: list[tuple[T, Exception]] = []
+
+    def put_up(self, wanted: T, skip: int = 0) -> Hold:
         hold = Hold()
-        self._holds.append((action, where, [skip], hold))
+        self._holds.append((wanted, [skip], hold))
         return hold
 
-    def fail(self, action: Action, error: Exception) -> None:
-        """Answer the next such announcement by the error."""
-        self._failing[action] = error
-
-    def fail_held(self, action: Action, error: Exception) -> None:
-        """Answer by the error whoever is held there, when the hold is released."""
-        self._failing_held[action] = error
+    def raise_once(self, wanted: T, error: Exception) -> None:
+        self._failing.append((wanted, error))
 
     def release_all(self) -> None:
         for *_, hold in self._holds:
             hold.release()
 
-    async def reach(self, action: Action, /, **where: object) -> None:
-        self.announced += 1
-        if action in self._failing:
-            raise self._failing.pop(action)
-        for wanted, condition, skip, hold in self._holds:
-            if wanted is not action or not where.items() >= condition.items():
+    async def pass_by(self, point: T) -> None:
+        for wanted, skip, hold in self._holds:
+            if not self._matches(wanted, point):
                 continue
             if skip[0]:
                 skip[0] -= 1
             else:
                 await hold.stand()
-                if action in self._failing_held:
-                    raise self._failing_held.pop(action)
+        for failing in self._failing:
+            if self._matches(failing[0], point):
+                self._failing.remove(failing)
+                raise failing[1]
 
 
-class PlaneHolds:
+class Holds(Chosen[tuple[Action, Mapping[str, object]]]):
+    """`StopPoints` at which holds can be put up, and announcements be answered by an error."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            lambda wanted, at: wanted[0] is at[0] and at[1].items() >= wanted[1].items()
+        )
+        self.announced = 0
+
+    def hold(self, action: Action, *, skip: int = 0, **where: object) -> Hold:
+        """Hold everybody from now on, after the first `skip` announcements that match."""
+        return self.put_up((action, where), skip)
+
+    def fail(self, action: Action, error: Exception) -> None:
+        """Answer the next such announcement by the error."""
+        self.raise_once((action, {}), error)
+
+    async def reach(self, action: Action, /, **where: object) -> None:
+        self.announced += 1
+        await self.pass_by((action, where))
+
+
+class PlaneHolds(Chosen[tuple[str, str, int | None]]):
     """`PlaneSteps` at which holds can be put up, and calls be made to fail."""
 
     def __init__(self) -> None:
-        self._holds: list[tuple[str, str, int | None, Hold]] = []
-        self._failing: dict[tuple[str, str], int] = {}
+        super().__init__(lambda wanted, at: wanted[:2] == at[:2] and wanted[2] in (None, at[2]))
 
     def hold(self, op: str, phase: str, unit: int | None = None) -> Hold:
-        hold = Hold()
-        self._holds.append((op, phase, unit, hold))
-        return hold
-
-    def release_all(self) -> None:
-        for *_, hold in self._holds:
-            hold.release()
+        return self.put_up((op, phase, unit))
 
     def fail(self, op: str, phase: str, times: int = 1) -> None:
         """Let the next `times` such steps fail."""
-        self._failing[op, phase] = times
+        for _ in range(times):
+            self.raise_once((op, phase, None), PlaneError(f"{op} was made to fail before {phase}"))
 
     async def reach(self, step: PlaneStep, /) -> None:
-        for op, phase, unit, hold in self._holds:
-            if (op, phase) == (step.op, step.phase) and unit in (None, step.unit):
-                await hold.stand()
-        if self._failing.get((step.op, step.phase)):
-            self._failing[step.op, step.phase] -= 1
-            raise PlaneError(f"{step.op} was made to fail before {step.phase}")
+        await self.pass_by((step.op, step.phase, step.unit))
 
 
 class ScriptedGenerator:

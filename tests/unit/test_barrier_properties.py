@@ -11,6 +11,7 @@ import asyncio
 from contextlib import closing
 from itertools import takewhile
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -153,6 +154,7 @@ def perform(world: World, step: tuple[object, ...]) -> None:
             world.turn(count)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(schedules)
 def test_every_schedule_ends_as_the_model_says(

@@ -139,14 +139,14 @@ class TestCommit:
         parts.buffer.reserve(record)
         first = asyncio.create_task(parts.commit(1))
         await script.reached.wait()
-        assert parts.buffer.committing == {"p1@0"}
+        assert parts.buffer.committing == {"p1@0": "committing"}
         with pytest.raises(InvariantError, match="'p1@0' is being committed; commit it once"):
             await parts.commit(1)
         with pytest.raises(InvariantError, match="'p1@0' is already in flight"):
             parts.buffer.reserve(record)
         script.go()
         await first
-        assert parts.buffer.committing == frozenset()
+        assert not parts.buffer.committing
 
     async def test_rows_that_have_no_field_are_refused_and_leave_nothing(self) -> None:
         parts = Parts()
@@ -164,7 +164,7 @@ async def nothing_happened(parts: Parts) -> None:
     assert parts.saved() == set()
     assert list(parts.buffer.ready()) == []
     assert len(parts.buffer) == 0
-    assert parts.buffer.committing == frozenset()
+    assert not parts.buffer.committing
     assert parts.ledger["p1@0"].phase is Phase.ADMITTED
     assert (parts.barrier.slots, parts.barrier.waiting) == (0, ())
     assert parts.actions()[-1] == "RollbackGroup"

@@ -235,6 +235,7 @@ def sealed_and_not_whole(root: Path) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_a_power_loss_at_any_operation_leaves_the_old_bundle_or_the_new(
     used: World, tmp_path: Path
 ) -> None:
@@ -249,6 +250,7 @@ def test_a_power_loss_at_any_operation_leaves_the_old_bundle_or_the_new(
     assert outcomes.keys() == {(False, 8), (False, NEW), (True, NEW)}
 
 
+@pytest.mark.slow
 def test_a_power_loss_in_the_first_save_leaves_nothing_or_the_whole_bundle(
     fresh: World, tmp_path: Path
 ) -> None:
@@ -263,6 +265,7 @@ def test_a_power_loss_in_the_first_save_leaves_nothing_or_the_whole_bundle(
     assert outcomes.keys() == {(False, None), (False, NEW), (True, NEW)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("disk_type", "phase", "what"),
     [
@@ -304,6 +307,7 @@ def test_the_manifest_is_written_after_everything_else_is_durable(
     ]
 
 
+@pytest.mark.slow
 def test_a_refused_operation_fails_the_save_and_the_next_one_succeeds(
     used: World, tmp_path: Path
 ) -> None:

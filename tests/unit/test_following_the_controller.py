@@ -10,10 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-import ray.exceptions
 
-from cutlock.controller import setup
-from cutlock.controller.setup import SingleController
 from cutlock.run.config import RunConfig
 
 
@@ -29,17 +26,23 @@ class _Method:
         return SimpleNamespace(future=lambda: self.answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ["run", "status"])
 async def test_who_gives_up_waiting_is_not_told_of_the_end_of_the_controller(
     asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Imported here: it takes seconds.
+    import ray.exceptions
+
+    from cutlock.controller import setup
+
     monkeypatch.setattr(setup, "_STATUS_PERIOD_S", 0.0)
     reports: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reports.append(context))
     actor = SimpleNamespace(run=_Method(), status=_Method())
     arguments = cast(Any, SimpleNamespace(config=RunConfig(), root=Path("run")))
-    controller = SingleController(cast(Any, actor), arguments, lambda stage, status: None)
+    controller = setup.SingleController(cast(Any, actor), arguments, lambda stage, status: None)
     running = asyncio.create_task(controller.run())
     await getattr(actor, asked).called.wait()
     await asyncio.sleep(0)

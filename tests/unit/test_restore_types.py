@@ -62,6 +62,7 @@ def mistakes(folder: Path) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_only_the_order_of_the_stages_type_checks(tmp_path: Path) -> None:
     found = mistakes(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from cutlock.errors import ConformanceError
 from cutlock.tlc.values import IDENTIFIER, Function, Value, to_tla
 
 __all__ = ["Difference", "differences"]
@@ -32,12 +33,28 @@ class Difference:
 
 
 def differences(spec: Mapping[str, Value], code: Mapping[str, Value]) -> tuple[Difference, ...]:
-    """All differences of two states, by variable."""
-    return tuple(
-        found
-        for name in sorted({*spec, *code})
-        for found in _between(name, spec.get(name), code.get(name))
-    )
+    """All differences of two states, by variable.
+
+    Raises:
+        ConformanceError: what was observed is no value of TLA+.
+    """
+    found: list[Difference] = []
+    for name in sorted({*spec, *code}):
+        some = [*_between(name, spec.get(name), code.get(name))]
+        if some and name in code:
+            _require_value(name, code[name])
+        found += some
+    return tuple(found)
+
+
+def _require_value(name: str, seen: Value) -> None:
+    try:
+        to_tla(seen)
+    except (TypeError, ValueError) as error:
+        raise ConformanceError(
+            f"the observation of {name} is no value of TLA+: {error}; give int, str, bool, "
+            "tuple, frozenset, ModelValue or Function"
+        ) from error
 
 
 def _between(path: str, spec: Value | None, code: Value | None) -> Iterator[Difference]:

@@ -1,4 +1,4 @@
-"""Named points at which tasks stand until they are let go."""
+"""Points at which tasks stand until they are let go."""
 
 from __future__ import annotations
 
@@ -8,9 +8,42 @@ from typing import Generic, TypeVar
 
 from cutlock.errors import NotEnabledError
 
-__all__ = ["Stops"]
+__all__ = ["Hold", "Stops"]
 
 N = TypeVar("N", bound=str)
+
+
+class Hold:
+    """A point at which everybody who comes by stands until it is released."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        """Whether somebody has come by."""
+        self._released = False
+        self._standing: list[asyncio.Future[None]] = []
+
+    async def stand(self) -> None:
+        """Stand here until released, or cancelled; pass if that has happened already."""
+        self.reached.set()
+        if self._released:
+            return
+        stands = asyncio.get_running_loop().create_future()
+        self._standing.append(stands)
+        try:
+            await stands
+        finally:
+            self._standing.remove(stands)
+
+    def release(self, error: Exception | None = None) -> None:
+        """Let go on who stands here, with an error if one is given, and let others pass."""
+        self._released = True
+        for stands in self._standing:
+            if stands.done():
+                continue
+            if error is None:
+                stands.set_result(None)
+            else:
+                stands.set_exception(error)
 
 
 class Stops(Generic[N]):
@@ -20,7 +53,7 @@ class Stops(Generic[N]):
     """
 
     def __init__(self) -> None:
-        self._held: dict[tuple[N, str | None], asyncio.Future[None]] = {}
+        self._held: dict[tuple[N, str | None], Hold] = {}
 
     @property
     def places(self) -> Mapping[tuple[N, str | None], object]:
@@ -46,18 +79,14 @@ class Stops(Generic[N]):
             NotEnabledError: nobody stands there.
         """
         self.require(action, of)
-        future = self._held[action, of]
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
+        self._held[action, of].release(error)
 
     async def hold(self, action: N, of: str | None = None) -> None:
         """Stand before an action until released, or cancelled."""
         place = action, of
         assert place not in self._held, f"two tasks stand before {place}"
-        self._held[place] = asyncio.get_running_loop().create_future()
+        self._held[place] = Hold()
         try:
-            await self._held[place]
+            await self._held[place].stand()
         finally:
             del self._held[place]

@@ -63,6 +63,12 @@ class TurnLoop(asyncio.SelectorEventLoop):
         """There is one thread, so nobody has to be woken."""
         return self.call_soon(callback, *args, context=context)
 
+    def turn(self, count: int = 1) -> None:
+        """Run what is ready now, `count` times over; what that makes ready waits."""
+        for _ in range(count):
+            self.call_soon(self.stop)
+            self.run_forever()
+
     def quiesce(self) -> None:
         """Turn until no callback is ready; timers of the future stay where they are.
 

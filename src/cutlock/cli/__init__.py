@@ -16,7 +16,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "Runs": {
         "run": Entry("cutlock.cli.run:run", "Run a configuration from the start."),
-        "resume": Entry("cutlock.cli.run:resume", "Go on with a run from its last bundle."),
+        "resume": Entry("cutlock.cli.run:resume", "Continue a run from its last bundle."),
         "audit": Entry("cutlock.cli.audit:audit", "Account for every prompt of a run."),
         "inspect": Entry("cutlock.cli.inspect:inspect", "Verify a bundle and say what it holds."),
         "show": Entry("cutlock.cli.show:show", "Draw a run, a log or a trace as one page."),
@@ -25,7 +25,7 @@ COMMANDS = {
     "Model": {
         "check": Entry("cutlock.cli.models:check", "Check the models of the protocol."),
         "mutants": Entry("cutlock.cli.models:mutants", "Break the model, one place at a time."),
-        "doctor": Entry("cutlock.cli.models:doctor", "Say which Java and which TLC there are."),
+        "doctor": Entry("cutlock.cli.models:doctor", "Show which Java and which TLC are found."),
     },
     "Bond of model and code": {
         "paths": Entry("cutlock.cli.paths:paths", "Take every transition on the real code."),

@@ -209,7 +209,7 @@ def mutants(
 @jar_option
 @json_option
 def doctor(jar: Path | None) -> ExitCode:
-    """Say which Java and which TLC were found, and what to do when one is missing."""
+    """Show which Java and which TLC are found, and what to do if one is missing."""
     found = diagnose(jar)
     terminal = current_terminal()
     show_diagnosis(terminal, found)

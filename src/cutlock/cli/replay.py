@@ -84,12 +84,12 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     "fault_name",
     metavar="NAME",
     shell_complete=beginning(lambda ctx: (_AUTO, *FAULTS)),
-    help="Take this protection away first; `auto` takes the one that the trace is about.",
+    help="Remove this protection first; `auto` removes the one that the trace is about.",
 )
 @click.option(
     "--second-lines",
     is_flag=True,
-    help="Leave what else would notice the fault in place.",
+    help="Keep the other checks that would notice the fault.",
 )
 @click.option(
     "--plane", type=click.Choice(["memory"]), default="memory", show_default=True, help="Store."
@@ -107,9 +107,9 @@ def replay(
 
     TRACE is a file, or the name of a trace that ships with cutlock.
 
-    The real parts are stepped from action to action, and their state is compared with that of
-    the trace. Of a counterexample, the code as it is has to refuse a step or to keep the
-    promise; with --fault the promise breaks in the same step as in the model.
+    The real code executes the trace action by action, and its state is compared with that of
+    the trace. On a counterexample, the unchanged code must refuse a step or keep the promise;
+    with --fault the promise breaks in the same step as in the model.
     """
     manifest = load_manifest(manifest_path)
     bonds = _bonds(manifest_path, second_lines)

@@ -181,7 +181,7 @@ def resume(
     without_rows: bool,
     kill_at: str | None,
 ) -> RunReport:
-    """Go on with the run in DIRECTORY from its last bundle."""
+    """Continue the run in DIRECTORY from its last bundle."""
     stops = KillPlan.parse(kill_at) if kill_at is not None else NO_STOPS
     config = load_config(config_path) if config_path else None
     run_directory = RunDirectory(directory)

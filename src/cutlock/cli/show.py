@@ -44,7 +44,7 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
         ExitCode.OK: "the page is written, whatever it shows",
         ExitCode.FAILED: "the logs of a run cannot be read as one history",
         ExitCode.USAGE: "wrong usage, or something that cannot be shown",
-        ExitCode.TOOL_FAILED: "a trace that is none",
+        ExitCode.TOOL_FAILED: "not a valid trace",
         ExitCode.INTERRUPTED: "interrupted; no page is written",
     },
 )
@@ -55,14 +55,14 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     "-o",
     "--out",
     type=click.Path(path_type=Path),
-    help="The page; NAME.html in the working directory if left out. "
+    help="The page; by default NAME.html in the working directory. "
     "A file that is no page of this command is not overwritten.",
 )
-@click.option("--steps", is_flag=True, help="Of a RUN, every step instead of the whole.")
+@click.option("--steps", is_flag=True, help="Show every step of a RUN instead of the whole.")
 @click.option(
     "--validation",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="What `cutlock validate --json` has said of a RUN: shows its steps, with the refused one "
+    help="The result of `cutlock validate --json` for a RUN: shows its steps, with the refused one "
     "marked.",
 )
 @manifest_option
@@ -72,9 +72,9 @@ def show(
 ) -> Drawn:
     """Draw a page of a TRACE, a LOG or a RUN: one HTML file that needs no server and no network.
 
-    A TRACE or a LOG is told step by step: who does what, who owns each prompt, what is saved,
-    and which promise breaks where. A RUN is told as a whole: rewards, saves, restarts, and the
-    fate of every prompt. What the argument is, its content says.
+    A TRACE or a LOG is shown step by step: who does what, who owns each prompt, what is saved,
+    and which promise breaks where. A RUN is shown as a whole: rewards, saves, restarts, and the
+    fate of every prompt. The file's content, not its name, decides how it is shown.
     """
     data, target = show_page(path, out, _whys(manifest_path), steps=steps, validation=validation)
     terminal = current_terminal()

@@ -52,7 +52,9 @@ class Controller:
             # Nothing would be trained any more otherwise, so no rollout is begun.
             if not run.target_reached:
                 async with asyncio.TaskGroup() as tasks:
-                    rollouts = tasks.create_task(roll_out_all(run, self._generator))
+                    rollouts = tasks.create_task(
+                        roll_out_all(run, self._generator), name="rollouts"
+                    )
                     await train_all(run, self._trainer)
                     rollouts.cancel()
         return run.report()

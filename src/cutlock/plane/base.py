@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
-import torch
 
 from cutlock.errors import PlaneError
+
+if TYPE_CHECKING:
+    import torch  # what only names its types does not wait seconds for it
 
 __all__ = [
     "READABLE_VERSIONS",
@@ -41,7 +43,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-Fields = Mapping[str, Sequence[torch.Tensor]]
+Fields: TypeAlias = "Mapping[str, Sequence[torch.Tensor]]"
 """Field name to one tensor per key, in the order of the keys.
 
 Within one put the shapes of a field may differ in one dimension.

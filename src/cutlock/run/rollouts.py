@@ -70,6 +70,8 @@ class Attempt:
         """The task that it was begun in."""
         self._cancelling = task.cancelling()
         self._stopped = False
+        self._unclean = False
+        """Whether its rows could be neither put nor cleared."""
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def commit(self, fields: Fields) -> IndexEntry:
@@ -94,7 +96,11 @@ class Attempt:
                 f"attempt {self.number} at group {self.group.group_id!r} has ended; commit within "
                 "its block"
             )
-        return await self._rollouts._commit(self, fields)
+        try:
+            return await self._rollouts._commit(self, fields)
+        except BaseExceptionGroup:
+            self._unclean = True
+            raise
 
     def _stop(self) -> asyncio.Future[None]:
         """Cancel what the task waits for; the result is done when the block has ended."""
@@ -458,7 +464,7 @@ class Rollouts:
                     await attempt.commit(await generate(attempt))
                 return
             except Exception as error:
-                if not _may_succeed_later(error):
+                if not _may_succeed_later(error) or attempt._unclean:
                     raise
                 failure = error
             failures += not isinstance(failure, WorkerLostError)
@@ -523,7 +529,9 @@ class Rollouts:
             if not this._cancelled_by_stop:
                 raise
         except Exception as error:
-            if launched:
+            # A store or a last worker that is lost is no failure of this group.
+            lost = isinstance(error, NoWorkerError | PlaneLostError)
+            if launched and not (lost or this._unclean):
                 self._fail(this, flight, error)
             raise
         finally:
@@ -700,7 +708,7 @@ def _may_succeed_later(error: Exception) -> bool:
     if isinstance(error, CutlockError):
         retried = isinstance(error, WorkerError | PlaneError)
         return retried and not isinstance(error, NoWorkerError | PlaneLostError)
-    return not isinstance(error, ExceptionGroup)
+    return True
 
 
 def _served(batch: Batch) -> dict[str, object]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-import torch
 
 from cutlock.records import digest_of
+
+if TYPE_CHECKING:
+    import torch  # what only names its types does not wait seconds for it
 
 __all__ = [
     "DERIVED_FIELDS",
