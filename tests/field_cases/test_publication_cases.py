@@ -425,9 +425,15 @@ class TestTwoOwnersOfOneDirectory:
         config = tiny_config()
         directory = RunDirectory(tmp_path / "run")
         directory.create(config, build_prompts(config))
-        with directory.lock(), pytest.raises(ConfigError, match="another controller runs"):
-            RunDirectory(tmp_path / "run").require_idle()
-        directory.require_idle()
+        another = RunDirectory(tmp_path / "run")
+        with (
+            directory.lock(),
+            pytest.raises(ConfigError, match="another controller runs"),
+            another.lock(),
+        ):
+            pytest.fail("two owners")
+        with another.lock():
+            pass
 
     async def test_fb_70_a_final_directory_that_is_there_already_does_not_end_the_run(
         self, memory_rig: Rig

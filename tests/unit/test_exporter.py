@@ -21,7 +21,7 @@ from cutlock.alphabet import Action
 from cutlock.controller.core import Controller
 from cutlock.errors import ConfigError
 from cutlock.events import EventLog
-from cutlock.run.endpoint import targets_file
+from cutlock.run.endpoint import announced, targets_file
 from cutlock.run.exporter import Exporter, owners
 from cutlock.samplers import SAMPLER_NAMES
 from tests.support.commands import assert_refused, cutlock_
@@ -318,3 +318,13 @@ async def test_a_loop_that_has_ended_is_seen_as_it_was_last(ram_path: Path) -> N
 
     exporter = await asyncio.to_thread(lambda: asyncio.run(ended()))
     assert [*exporter.collect()] == []
+
+
+def test_what_another_start_announces_stays_when_the_first_one_ends(tmp_path: Path) -> None:
+    path = targets_file(tmp_path, "cutlock")
+    other = announced(tmp_path, "cutlock", "http://127.0.0.1:2/metrics")
+    with announced(tmp_path, "cutlock", "http://127.0.0.1:1/metrics"):
+        other.__enter__()
+    assert "127.0.0.1:2" in path.read_text()
+    other.__exit__(None, None, None)
+    assert not path.exists()

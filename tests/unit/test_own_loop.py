@@ -84,6 +84,14 @@ async def never(run: Run, group: PromptGroup) -> None:
         await asyncio.Event().wait()
 
 
+async def fail_after(run: Run, count: int, handed_out: list[str]) -> None:
+    """A loop that fails with a group in its hand, and starts no rollout."""
+    async for group in run.dispatch():
+        handed_out.append(group.group_id)
+        if len(handed_out) == count:
+            raise ZeroDivisionError("the loop failed")
+
+
 def actions(root: Path, incarnation: int = 1) -> list[Action]:
     return [Action(r.action) for r in read_log(RunDirectory(root).log_path(incarnation))]
 
@@ -94,6 +102,29 @@ def assert_trained_once(root: Path, learner: Learner, epochs: int = 1) -> None:
     )
     found = audit_run(root)
     assert found.ok, found.problems
+
+
+def assert_agree(run: Run) -> None:
+    """Every group that is admitted or finished has at most one place, and no other place is taken.
+
+    Where no group waits for its place, all of them have one.
+    """
+    owed = {record.group_id for record in run.ledger.admitted()}
+    ready = {entry.group_id for entry in run.buffer.ready()}
+    assert not owed & ready
+    assert set(run.attempt_phases()) <= owed
+    assert run.state.permits.held == run.in_flight + len(ready)
+
+
+async def roll_and_train(run: Run, learner: Learner) -> None:
+    """Dispatch again, and train to the end."""
+    async with asyncio.TaskGroup() as tasks:
+        rollouts = tasks.create_task(dispatch(run))
+        while await train(run, learner):
+            pass
+        await rollouts
+    assert_agree(run)
+    assert run.state.permits.held == 0
 
 
 class TestStartAndResume:
@@ -504,6 +535,129 @@ class TestDispatchAgain:
                 await finish(run, group)
             assert await train(run, Learner())
             assert (await first(run, 1))[0].group_id == reserved[0].group_id
+
+    async def test_an_error_between_two_groups_leaves_each_its_one_place(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        async with open_run(ram_path, config(), PROMPTS, learner) as run:
+            for count in (1, 2, 4):
+                handed_out: list[str] = []
+                with pytest.raises(ZeroDivisionError):
+                    await fail_after(run, count, handed_out)
+                assert handed_out == [record.group_id for record in run.ledger.admitted()][:count]
+                assert run.state.permits.held == count
+                assert_agree(run)
+            await roll_and_train(run, learner)
+        assert_trained_once(ram_path, learner)
+
+    async def test_an_iteration_that_is_closed_within_a_batch_is_taken_up_there(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        async with open_run(ram_path, config(), PROMPTS, learner) as run:
+            iterating = run.dispatch()
+            group = await anext(iterating)
+            await iterating.aclose()
+            assert (len(run.ledger.admitted()), run.state.permits.held) == (3, 1)
+            assert_agree(run)
+            assert (await first(run, 3))[0] == group
+            assert run.state.permits.held == 3
+            assert_agree(run)
+            await roll_and_train(run, learner)
+        assert_trained_once(ram_path, learner)
+
+    async def test_a_cancelled_wait_for_a_place_leaves_the_group_to_the_next(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        changes: dict[str, Any] = {
+            "sampler": {"name": "windowed", "window": 9},
+            "buffer": {"capacity": 4},
+        }
+        async with open_run(ram_path, config(**changes), PROMPTS, learner) as run:
+            iterating = asyncio.create_task(first(run, 5))
+            await settle(lambda: run.in_flight)
+            assert (len(run.ledger.admitted()), run.state.permits.held) == (6, 4)
+            iterating.cancel()
+            await asyncio.wait({iterating})
+            assert_agree(run)
+            await roll_and_train(run, learner)
+        assert_trained_once(ram_path, learner)
+
+    async def test_attempts_that_their_owner_has_cancelled_are_made_again(
+        self, ram_path: Path
+    ) -> None:
+        learner = Learner()
+        async with open_run(ram_path, config(), PROMPTS, learner) as run:
+            rolling_out = asyncio.create_task(dispatch(run, never))
+            await settle(lambda: len(run.attempts))
+            attempts = len(run.attempts)
+            rolling_out.cancel()
+            await asyncio.wait({rolling_out})
+            assert (run.attempts, run.in_flight) == ({}, attempts)
+            assert_agree(run)
+            await roll_and_train(run, learner)
+        assert Counter(learner.trained) == {f"p{n}@0": 1 for n in range(12)}
+
+    async def test_a_group_between_two_tries_is_not_handed_out(self, ram_path: Path) -> None:
+        pausing, go_on = asyncio.Event(), asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            if seconds == 7:
+                pausing.set()
+                await go_on.wait()
+            else:
+                await asyncio.Event().wait()
+
+        async def generate(attempt: Attempt) -> Fields:
+            if attempt.number == 0:
+                raise OSError("one bad try")
+            return rows(run)
+
+        learner = Learner()
+        async with open_run(ram_path, config(failures={"pause_s": 7}), PROMPTS, learner) as run:
+            run.state.sleep = sleep
+            one, two = await first(run, 2)
+            rolling_out = asyncio.create_task(run.roll_out(one, generate))
+            await pausing.wait()
+            assert await first(run) == [two]
+            with pytest.raises(MisuseError, match=r"is rolled out already; call roll_out\(\) once"):
+                await run.roll_out(one, generate)
+            go_on.set()
+            await rolling_out
+            assert_agree(run)
+            await roll_and_train(run, learner)
+        assert_trained_once(ram_path, learner)
+
+    async def test_a_spare_that_is_rolled_out_is_not_handed_out(self, ram_path: Path) -> None:
+        tried: list[PromptGroup] = []
+        pauses = 0
+
+        async def sleep(seconds: float) -> None:
+            nonlocal pauses
+            pauses += 1
+            assert tried[-1] not in await first(run, 4)
+
+        async def generate(attempt: Attempt) -> Fields:
+            tried.append(attempt.group)
+            if len(tried) == 4:
+                raise NoWorkerError("no generator is left")
+            raise OSError("a bad try")
+
+        changes = {
+            "buffer": {"spare_prompts": 1},
+            "failures": {"attempts": 2, "pause_s": 7, "drop_budget": 1},
+        }
+        async with open_run(ram_path, config(**changes), PROMPTS, Learner()) as run:
+            run.state.sleep = sleep
+            hopeless, *_ = await first(run, 4)
+            with pytest.raises(NoWorkerError):
+                await run.roll_out(hopeless, generate)
+            spare = tried[-1]
+            assert (tried, pauses) == ([hopeless, hopeless, spare, spare], 2)
+            assert spare in await first(run, 5)
+            assert_agree(run)
 
     async def test_two_iterations_at_once_are_refused(self, ram_path: Path) -> None:
         async with open_run(ram_path, config(), PROMPTS, Learner()) as run:

@@ -67,9 +67,11 @@ def test_logs_are_found_in_the_order_of_their_numbers_and_nothing_else_is(
 def test_one_controller_at_a_time_holds_the_lock(directory: RunDirectory) -> None:
     with directory.lock():
         for another in (directory, RunDirectory(directory.root)):
-            with pytest.raises(ConfigError, match="another controller runs in"):
-                another.require_idle()
-    directory.require_idle()
+            with (
+                pytest.raises(ConfigError, match="another controller runs in"),
+                another.lock(),
+            ):
+                pytest.fail("two controllers")
     with directory.lock():
         pass
 

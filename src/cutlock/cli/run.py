@@ -186,9 +186,8 @@ def resume(
     config = load_config(config_path) if config_path else None
     run_directory = RunDirectory(directory)
     path = _bundle_of(run_directory, bundle)
-    run_directory.require_idle()
     terminal = current_terminal()
-    with terminal.progress() as progress:
+    with terminal.progress() as progress, run_directory.taken(run_directory.seen):
         progress.show("verifying", path.name)
         plan = verify_for_resume(path, build_prompts, config, with_rows=not without_rows)
     if plan.finished:

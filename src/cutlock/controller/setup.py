@@ -27,6 +27,7 @@ from cutlock.errors import (
     WorkerLostError,
     WorkerTimeoutError,
 )
+from cutlock.plane.base import BootstrapPlane
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.plane.transfer_queue import TransferQueueBootstrap, TransferQueuePlane
 from cutlock.run.config import RunConfig
@@ -36,7 +37,7 @@ from cutlock.run.restore import PlaneReady, ResumePlan, load_plane
 from cutlock.run.status import RunReport, Status
 from cutlock.stops import NO_STOPS, StopPoints
 from cutlock.waiting import mark_retrieved
-from cutlock.workers.base import Generator, PromptSet, RowReader, Trainer
+from cutlock.workers.base import Checkpointable, Generator, PromptSet, RowReader, Trainer
 from cutlock.workers.ray_workers import (
     RayGenerators,
     RayTrainer,
@@ -182,9 +183,10 @@ async def single_controller(
             config.plane.units, limit_s=config.plane.limit_s, metrics=watched
         )
         parts.append(bootstrap.stop)
-        if (url := await bootstrap.metrics_url()) is not None:
+        url = await bootstrap.metrics_url()
+        ready = await _restore(directory, plan, bootstrap, hosted, watch)
+        if url is not None:
             announcements.enter_context(announced(directory.root, "transfer_queue", url))
-        ready = await _restore(plan, bootstrap, hosted, watch)
         watch("starting the controller", None)
         arguments = ActorArguments(
             ready=ready,
@@ -224,15 +226,23 @@ def require_transfer_queue(config: RunConfig) -> None:
 
 
 async def _restore(
+    directory: RunDirectory,
     plan: ResumePlan | None,
-    bootstrap: TransferQueueBootstrap,
-    trainer: RayTrainer,
+    bootstrap: BootstrapPlane,
+    trainer: Checkpointable,
     watch: Watch,
 ) -> PlaneReady:
-    if plan is not None:
-        watch(f"restoring {plan.bundle.name}", None)
-        await trainer.load(plan.policy_directory)
-    return await load_plane(plan, bootstrap)
+    """Load trainer and store; the lock is held, so that nobody prunes the bundle meanwhile.
+
+    Raises:
+        ConfigError: another process runs the run, or another start has been there since the plan.
+    """
+    # The controller takes the lock anew, in its process, and looks again.
+    with directory.taken(directory.seen):
+        if plan is not None:
+            watch(f"restoring {plan.bundle.name}", None)
+            await trainer.load(plan.policy_directory)
+        return await load_plane(plan, bootstrap)
 
 
 class SingleController:

@@ -48,6 +48,16 @@ class Seen(msgspec.Struct, frozen=True):
     incarnations: tuple[int, ...]
     bundles: frozenset[str]
 
+    def __str__(self) -> str:
+        """For messages."""
+        if self.run_id is None:
+            return "no run"
+        bundles = ", ".join(sorted(self.bundles, key=lambda name: (len(name), name)))
+        return (
+            f"run {self.run_id[:8]} with starts: {len(self.incarnations)}, bundles: "
+            f"{bundles or 'none'}"
+        )
+
 
 class RunDirectory:
     """One run on disk; `seen` is what it was like when this object was made, or began the run."""
@@ -75,9 +85,8 @@ class RunDirectory:
             now = self._look()
             if now != seen:
                 raise ConfigError(
-                    f"{self.root} has changed since this start looked at it: it had "
-                    f"{_in_words(seen)} then, and has {_in_words(now)} now; another start has "
-                    "been here, so start again"
+                    f"{self.root} has changed since this start looked at it: it held {seen} "
+                    f"then, and holds {now} now; another start has been here, so start again"
                 )
             yield
 
@@ -89,8 +98,7 @@ class RunDirectory:
             ConfigError: the directory holds something else, or another process runs the run.
         """
         if not self._holds_run():
-            self._require_free()
-            make_durable_directory(REAL, self.root)
+            self._make_lockable()
         with self.lock():
             if not self._holds_run():
                 self._begin(config, prompts)
@@ -103,8 +111,7 @@ class RunDirectory:
         Raises:
             ConfigError: there is a run, or something else, already.
         """
-        self._require_free()
-        make_durable_directory(REAL, self.root)
+        self._make_lockable()
         with self.lock():
             facts = self._begin(config, prompts)
             self.seen = self._look()
@@ -112,6 +119,13 @@ class RunDirectory:
 
     def _holds_run(self) -> bool:
         return (self.root / "run.json").exists()
+
+    def _make_lockable(self) -> None:
+        """Make the directory, unless it is something else's, which gets no lock file from us."""
+        # Where there is one, another start may be beginning the run: only behind it is to be seen.
+        if not (self.root / "run.lock").exists():
+            self._require_free()
+            make_durable_directory(REAL, self.root)
 
     def _require_free(self) -> None:
         if self._holds_run():
@@ -202,20 +216,6 @@ class RunDirectory:
         finally:
             os.close(descriptor)
 
-    def require_idle(self) -> None:
-        """Refuse a run that has a controller, before anything is made ready for another.
-
-        Raises:
-            ConfigError: another process runs it.
-        """
-        with self.lock():
-            pass
-
     def log_path(self, incarnation: int) -> Path:
         """Where the log of that start goes."""
         return self.root / "events" / f"incarnation-{incarnation}.ndjson"
-
-
-def _in_words(seen: Seen) -> str:
-    newest = max(seen.bundles, key=lambda name: (len(name), name), default="no bundle")
-    return f"{len(seen.incarnations)} starts and {newest}"

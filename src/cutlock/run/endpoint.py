@@ -70,19 +70,22 @@ async def serving(host: str, port: int, collector: Collector) -> AsyncIterator[s
 def announced(root: Path, job: str, url: str) -> Iterator[None]:
     """Say in the run directory where to scrape, for Prometheus's `file_sd_configs`.
 
-    A file that cannot be written is left out: the run does not depend on it.
+    A file that cannot be written is left out: the run does not depend on it. At the end it is
+    removed, unless another start has written its own over it.
     """
     path = targets_file(root, job)
     target = url.removeprefix("http://").removesuffix("/metrics")
     found = [{"targets": [target], "labels": {"job": job}}]
+    content = msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        path.write_bytes(content)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
-            path.unlink()
+            if path.read_bytes() == content:
+                path.unlink()
 
 
 def targets_file(root: Path, job: str) -> Path:

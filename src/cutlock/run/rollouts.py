@@ -138,6 +138,13 @@ class _Flight:
     """The try may be stopped."""
     failed: bool = False
     """The last try has failed."""
+    rolled_out: bool = False
+    """`Rollouts.roll_out` has it, also between two tries and when a spare takes the place."""
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether nothing of ours works on it."""
+        return self.attempt is None and not self.rolled_out
 
 
 class Rollouts:
@@ -200,8 +207,8 @@ class Rollouts:
         and is admitted (one slot). Each group has a place in the buffer when it is given out, so
         start it at once, in a task of its own, and ask for the next: a gate may wait for it.
 
-        Iterate again when an iteration has ended by an error: groups that were given out, and
-        are neither finished nor being tried, are given out again first.
+        Iterate again when an iteration has ended by an error: first come the groups that were
+        given out and are not finished, unless an `attempt` or a `roll_out` is at work on them.
 
         Raises:
             MisuseError: another iteration is under way.
@@ -235,7 +242,7 @@ class Rollouts:
     async def _owed(self) -> AsyncGenerator[PromptGroup]:
         state = self._state
         for flight in [*self._flights.values()]:
-            if flight.attempt is None and self._flights.get(flight.group.group_id) is flight:
+            if flight.left_alone and self._flights.get(flight.group.group_id) is flight:
                 yield flight.group
         # Admitted groups may be the only work that can move the trainer and open the gate.
         for record in state.ledger.admitted():
@@ -259,14 +266,17 @@ class Rollouts:
                 await self._state.permits.acquire()
             yield self._place(record)
 
-    def _place(self, record: LedgerRecord) -> PromptGroup:
-        """Note that an admitted group has a place from now on."""
+    def _place(self, record: LedgerRecord, flight: _Flight | None = None) -> PromptGroup:
+        """Note that an admitted group has a place from now on: a new one, or that of `flight`."""
         try:
             group = PromptGroup(record, self._prompt(record.occurrence))
         except BaseException:
             self._state.permits.release()
             raise
-        self._flights[record.group_id] = _Flight(group=group)
+        if flight is None:
+            flight = _Flight(group=group)
+        flight.group, flight.failed = group, False
+        self._flights[record.group_id] = flight
         return group
 
     def _prompt(self, occurrence: Occurrence) -> Prompt:
@@ -424,11 +434,28 @@ class Rollouts:
                 is a failed try, but for errors of the family that no later try can mend.
 
         Raises:
+            MisuseError: the group was not given out, or another `roll_out` has it.
             DropBudgetError: `failures.drop_budget` is used up; the group is still owed.
             CutlockError: no later try can succeed; the group is still owed.
 
         Source: spec actions `LaunchGroup` to `SubstituteGroup`.
         """
+        if (flight := self._flights.get(group.group_id)) is None:
+            raise _has_no_place(group)
+        if flight.rolled_out:
+            raise MisuseError(
+                f"group {group.group_id!r} is rolled out already; call roll_out() once for each "
+                "group that dispatch() hands out"
+            )
+        flight.rolled_out = True
+        try:
+            await self._try(group, generate)
+        finally:
+            flight.rolled_out = False
+
+    async def _try(
+        self, group: PromptGroup, generate: Callable[[Attempt], Awaitable[Fields]]
+    ) -> None:
         current: PromptGroup | None = group
         failures = 0
         while current is not None:
@@ -475,10 +502,7 @@ class Rollouts:
         flight = self._flights.get(group_id)
         if flight is None:
             state.buffer.release(group_id)
-            raise MisuseError(
-                f"group {group_id!r} has no place in the buffer; try the groups that dispatch() "
-                "and give_up() hand out"
-            )
+            raise _has_no_place(group)
         flight.attempt = this
         launched = False
         try:
@@ -580,8 +604,7 @@ class Rollouts:
                 self._forget(group.group_id)
                 state.changed.notify()
                 return None
-            del self._flights[group.group_id]
-            return self._place(substitute)
+            return self._place(substitute, self._flights.pop(group.group_id))
 
     def _require_failed(self, group: PromptGroup) -> None:
         flight = self._flights.get(group.group_id)
@@ -671,6 +694,13 @@ class Rollouts:
 
         if await state.change(Action.ABORT_STALE, "stale_abort", abort, group=group_id):
             await asyncio.wait(stopped)
+
+
+def _has_no_place(group: PromptGroup) -> MisuseError:
+    return MisuseError(
+        f"group {group.group_id!r} has no place in the buffer; try the groups that dispatch() and "
+        "give_up() hand out"
+    )
 
 
 def _may_succeed_later(error: Exception) -> bool:
