@@ -12,6 +12,8 @@ from cutlock.alphabet import Action
 from cutlock.conformance.free.moves import CANCEL_COMMIT, CANCEL_COMMIT_TWICE
 from tests.stateful.pair_machine import DEFAULT, REFUSED, run
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from cutlock.plane.transfer_queue import TransferQueueBootstrap
     from tests.support.real_plane import RealCluster

@@ -24,6 +24,8 @@ from tests.stateful import pair_machine
 from tests.stateful.pair_machine import UNSHRUNK, run
 from tests.stateful.regressions import read, take_again
 
+pytestmark = pytest.mark.slow
+
 Spoil = Callable[[pytest.MonkeyPatch], None]
 
 
