@@ -7,6 +7,7 @@ the code; what provokes them is in `tests/ray` and `tests/races`.
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import re
 import shutil
@@ -25,7 +26,7 @@ from cutlock.controller.assembly import build_prompts
 from cutlock.errors import MisuseError
 from cutlock.plane.loopback import keep_ray_on_loopback
 from cutlock.run.config import load_config
-from cutlock.run.directory import RunDirectory
+from cutlock.run.directory import RunDirectory, Seen
 from tests.support.commands import cutlock_
 from tests.support.corruption import flip
 from tests.support.docs import ROOT, Page
@@ -160,6 +161,19 @@ def test_another_controller(run: Path, more: Path) -> None:
     with RunDirectory(run).lock():
         result = cutlock_("resume", run, "--config", more, code=2)
     matches("Another controller runs there", result.stderr)
+
+
+def test_another_start_was_faster(run: Path, more: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = RunDirectory.taken
+
+    def taken_late(directory: RunDirectory, seen: Seen) -> contextlib.AbstractContextManager[None]:
+        monkeypatch.undo()
+        cutlock_("resume", run, "--config", more)
+        return taken(directory, seen)
+
+    monkeypatch.setattr(RunDirectory, "taken", taken_late)
+    result = cutlock_("resume", run, "--config", more, code=2)
+    matches("Another start was faster", result.stderr)
 
 
 def test_what_an_open_save_has_left(run: Path) -> None:
