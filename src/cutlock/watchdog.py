@@ -3,7 +3,7 @@
 Commits and selections are timed apart, because finishing rollouts can hide a trainer that
 selects nothing for ever. It does not ask whether rollouts are in flight: a pump that is
 wedged on back-pressure has none. The other watchdog, the abort of stale rollouts, is part
-of weight sync (`controller.rollout_pump`).
+of weight sync (`run.rollouts`).
 
 Source: design, section 7.
 """

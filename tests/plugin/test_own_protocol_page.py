@@ -101,7 +101,7 @@ def test_every_message_that_is_explained_is_one_that_is_raised() -> None:
         re.sub(r'"\s*\n\s*f?"', "", path.read_text())
         for path in [
             *Path(bond_module.__file__).parent.glob("*.py"),
-            Path(cutlock.cli.__file__).with_name("pytest_plugin.py"),
+            Path(cutlock.__file__).with_name("pytest_plugin.py"),
         ]
     )
     messages = re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.M)))

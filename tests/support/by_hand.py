@@ -37,4 +37,5 @@ async def by_hand(run: Run, trainer: Trainer, generator: Generator) -> None:
         while (entries := await run.next_step()) is not None:
             await trainer.train(run.step, {entry.group_id: entry.row_keys for entry in entries})
             await run.finish_step()
+        await run.save()
         rollouts.cancel()

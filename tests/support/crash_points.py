@@ -91,6 +91,8 @@ class Disk:
 
     def apply(self, call: Call) -> None:
         """Do what the call has done."""
+        if call.verb == "look":
+            return
         parent, name = self._parent(call.path)
         match call.verb:
             case "make":

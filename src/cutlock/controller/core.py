@@ -56,6 +56,8 @@ class Controller:
                         roll_out_all(run, self._generator), name="rollouts"
                     )
                     await train_all(run, self._trainer)
+                    # Commits that are under way belong to the last bundle too.
+                    await run.save()
                     rollouts.cancel()
         return run.report()
 
