@@ -1,8 +1,8 @@
 """One save, from the request of its cut to the publication of its bundle.
 
 Two modes, with the same promises. *Narrow cut*: all that is in memory is read in one
-synchronous step, the trainer is copied, and the pumps go on; rows, policy and every file are
-written meanwhile. *Full window*: the pumps stand still until the rows are written as well, and
+synchronous step, the trainer is copied, and the loops go on; rows, policy and every file are
+written meanwhile. *Full window*: the loops stand still until the rows are written as well, and
 the trainer until the bundle is published.
 
 Source: spec actions `RequestCut` to `PublishBundle`; design, sections 4, 8 and 9.
@@ -75,7 +75,7 @@ def _package_versions() -> tuple[tuple[str, str], ...]:
 
 @dataclass(kw_only=True)
 class OpenSave:
-    """`cut` and `copy`, while the train pump waits, then `write`; `flush` if one of them fails."""
+    """`cut` and `copy` while the training loop waits, then `write`; `flush` if one fails."""
 
     state: RunState
     trainer: Checkpointable
@@ -97,7 +97,7 @@ class OpenSave:
     """That the trainer has written."""
 
     async def cut(self) -> None:
-        """Take the cut; when this returns, all but the train pump may go on.
+        """Take the cut; when this returns, all but the training loop may go on.
 
         Raises:
             InvariantError: the state is not one that may be saved.
@@ -123,7 +123,7 @@ class OpenSave:
                 await self._in_window()
 
     async def copy(self) -> None:
-        """Have the trainer copied; when this returns, the train pump may go on.
+        """Have the trainer copied; when this returns, the training loop may go on.
 
         In the full window it waits for all of the save, and is copied when the policy is written.
 

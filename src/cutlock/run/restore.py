@@ -3,7 +3,7 @@
 `verify_for_resume` proves the bundle whole, decodes it, and checks the configuration, all
 without changing anything. `load_plane` fills an untouched store through the bootstrap
 client. `connect_plane` makes the connect-only client, `restore_state` the controller's
-state, and only `Restored` starts pumps. Another order does not type-check and does not run.
+state, and only `Restored` starts the loops. Another order does not type-check and does not run.
 
 Source: spec actions `VerifyBundle` to `RestoreCursor`; design, section 10.
 """
@@ -153,7 +153,7 @@ class PlaneConnected(_Stage):
 
 @dataclasses.dataclass(frozen=True)
 class Restored(_Stage):
-    """A controller's state that is complete: pumps may start."""
+    """A controller's state that is complete: loops may start."""
 
     state: RunState
     saved_step: int | None
@@ -349,7 +349,7 @@ async def restore_state(connected: PlaneConnected, state: RunState) -> Restored:
         state: built for the connected plane, and empty.
 
     Raises:
-        InvariantError: what is restored contradicts itself; no pump was started.
+        InvariantError: what is restored contradicts itself; no loop was started.
     """
     require_stage(connected, PlaneConnected, "restore_state")
     if state.plane is not connected.plane:

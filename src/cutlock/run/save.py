@@ -1,6 +1,6 @@
 """The saver of a run: one save at a time, what becomes of a failed one, and pruning.
 
-A save is `OpenSave`. Under the narrow cut the train pump waits for its first half only; the
+A save is `OpenSave`. Under the narrow cut the training loop waits for its first half only; the
 rest runs in a task of its own, and the next save waits for that.
 
 Source: spec actions `RequestCut` to `FailSave`; design, sections 8 and 9.
@@ -150,7 +150,7 @@ class Saver:
             await asyncio.wait({self._last})
 
     async def _save(self, step: int, taken: asyncio.Future[None] | None = None) -> None:
-        """Write one bundle, and prune; `taken` is done when the train pump may go on."""
+        """Write one bundle, and prune; `taken` is done when the training loop may go on."""
         try:
             with self._new_clock() as clock:
                 marks = await self._write(step, clock, taken)
